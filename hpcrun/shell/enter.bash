@@ -3,6 +3,9 @@
 #
 # Variables: those of container.bash
 # shellcheck disable=SC2034,SC2154  # these files share variables
+# shellcheck source=/dev/null
+source "${BASH_SOURCE[0]%/*}/world.bash"
+hpcrun_names+=("${hpcrun_world_names[@]}")
 for hpcrun_family in "${hpcrun_families[@]}"; do
   eval "hpcrun_names+=(\"\${!$hpcrun_family@}\")"
 done

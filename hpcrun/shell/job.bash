@@ -44,7 +44,7 @@ while [[ $# -gt 0 ]]; do
   esac
   shift
 done
-for hpcrun_file in record signals environment stage container launch; do
+for hpcrun_file in record signals environment stage container world launch; do
   # shellcheck source=/dev/null
   source "$hpcrun_library/$hpcrun_file.bash" || return 1
 done
@@ -58,6 +58,7 @@ hpcrun_protect  # again, with the umask of --share-runs
 hpcrun_run=$HPCRUN_RUN_DIR
 [ -z "$hpcrun_sweep" ] || hpcrun_run=${HPCRUN_RUN_DIR%/*}
 [ -n "$hpcrun_sweep" ] || unset HPCRUN_TASK  # of a job around this one
+[ -z "${HPCRUN_RANK-}" ] || unset "${hpcrun_world_names[@]}"  # of a rank in which this job was submitted
 unset HPCRUN_RANK HPCRUN_LOCAL_RANK HPCRUN_MPI_TYPE HPCRUN_STAGED
 hpcrun_set_job_id
 export HPCRUN_JOB_ID

@@ -93,7 +93,7 @@ hpcrun_write_rank() {  # in one step: another start of this script in the same r
       hpcrun_visible "$hpcrun_visible" hpcrun_gpus "$hpcrun_gpus" hpcrun_gpus_per_rank "$hpcrun_gpus_per_rank" \
       hpcrun_gpu_order "$hpcrun_gpu_order" hpcrun_output_on_all_ranks "$hpcrun_output_on_all_ranks" \
       hpcrun_in_container "$hpcrun_in_container" hpcrun_ignores_failures "$hpcrun_ignores_failures" \
-      hpcrun_earlier_failures "$hpcrun_earlier_failures"
+      hpcrun_earlier_failures "$hpcrun_earlier_failures" hpcrun_master "$hpcrun_master" hpcrun_port "$hpcrun_port"
     [ -z "${HPCRUN_STAGED-}" ] || hpcrun_write_staging
     if [[ ${#hpcrun_rank_words[@]} != 0 ]]; then
       printf 'source %q\nset --' "$hpcrun_secrets_file"
@@ -231,6 +231,8 @@ hpcrun_launch() {
   hpcrun_read_launch "$@"
   hpcrun_count_failures
   hpcrun_earlier_failures=$hpcrun_failures  # a template may launch several programs, one after the other
+  hpcrun_master='' hpcrun_port=''
+  [ "$hpcrun_ranks" = 1 ] || hpcrun_choose_world
   hpcrun_write_rank
   hpcrun_log_start=$(command stat -Lc %s "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null)
   # Each child of this script closes the same descriptors as hpcrun_close_descriptors.

@@ -9,7 +9,7 @@ works with any version of Python, and afterwards imports the `sitecustomize` tha
 - ends a process whose exit code is not 0 before `MPI_Finalize`, which waits for the other ranks, while these wait for
   this one: the launcher then ends them.
 
-Programs that import `hpcrun.train` do both themselves.
+Programs that import `hpcrun.train` do both themselves. `jax.distributed.initialize()` also gets this job's ranks.
 """
 
 import atexit
@@ -23,6 +23,8 @@ OTHER_WORLDS = ("horovod", "ray", "distributed", "oneccl_bindings_for_pytorch", 
 
 def main():
     """Register the hooks."""
+    if os.environ.get("JAX_NUM_PROCESSES") and sys.version_info >= (3, 7):
+        sys.meta_path.insert(0, JaxFinder())
     sys.exit = make_exit_function(sys.exit)
     atexit.register(end_process)  # the first function that is registered is the last one that runs
 
@@ -146,6 +148,62 @@ def jax_size():
 
 
 WORLDS = {"MPI": mpi_size, "torch": torch_size, "tensorflow": tensorflow_size, "jax": jax_size}
+
+
+# ---- JAX -------------------------------------------------------------------------------------------------------------
+class JaxFinder:
+    """Adds this job to the clusters of `jax.distributed.initialize()`, in front of those that JAX recognizes.
+
+    JAX reads the number of processes from srun's variables, which Hydra's ranks inherit from Hydra; elsewhere it finds
+    none. It has no other way to register a cluster than a subclass of `ClusterEnv`.
+    """
+
+    def find_spec(self, name, path=None, target=None):
+        """Find the package of JAX's clusters, which is to get one more."""
+        if name != "jax._src.clusters":
+            return None
+        sys.meta_path.remove(self)
+        from importlib.machinery import PathFinder
+
+        spec = PathFinder.find_spec(name, path, target)
+        run = spec.loader.exec_module if spec and spec.loader else None
+
+        def exec_module(module):
+            run(module)
+            try:
+                add_jax_cluster(module.ClusterEnv)
+            except Exception:  # of another version of JAX
+                pass
+
+        if run:
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def add_jax_cluster(base):
+    """Add the cluster of this job to JAX's."""
+
+    class HpcrunCluster(base):
+        name = "hpcrun"
+
+        @classmethod
+        def is_env_present(cls):
+            return True
+
+        @classmethod
+        def get_coordinator_address(cls, *_, **__):
+            return os.environ["JAX_COORDINATOR_ADDRESS"]
+
+        @classmethod
+        def get_process_count(cls):
+            return int(os.environ["JAX_NUM_PROCESSES"])
+
+        @classmethod
+        def get_process_id(cls):
+            return int(os.environ["JAX_PROCESS_ID"])
+
+    base._cluster_types.remove(HpcrunCluster)
+    base._cluster_types.insert(0, HpcrunCluster)
 
 
 # ---- The file that this one hides ------------------------------------------------------------------------------------

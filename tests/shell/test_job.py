@@ -386,3 +386,11 @@ def test_ranks_that_train_alone_get_a_warning(job):
     assert warning in job(options=options)[2]
     assert (job.run / "alone").exists()
     assert "WARNING" not in job(options=options, words="@rank touch $HPCRUN_RUN_DIR/met")[2]
+
+
+def test_a_job_inside_a_rank_does_not_inherit_the_ranks_world(job):
+    world = {"RANK": "3", "MASTER_ADDR": "n1"}
+    assert "RANK=3" in job(words="@rank env", environ=world)[1].splitlines()  # the user's own
+    _, out, _ = job(words="@rank env", environ={**world, "HPCRUN_RANK": "3"})
+    assert "RANK=3" not in out.splitlines()
+    assert "MASTER_ADDR" not in out

@@ -57,3 +57,22 @@ def test_a_program_does_not_notice_the_hooks(tmp_path):
 def test_an_error_in_the_hidden_sitecustomize_is_printed(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import nothing_of_the_kind")
     assert b"No module named 'nothing_of_the_kind'" in run_python(tmp_path, "", tmp_path).stderr
+
+
+def test_jax_finds_the_ranks_of_this_job_before_those_of_srun(tmp_path, monkeypatch):
+    clusters = tmp_path / "jax/_src/clusters"
+    clusters.mkdir(parents=True)
+    for folder in (clusters, clusters.parent, clusters.parent.parent):
+        (folder / "__init__.py").write_text("")
+    base = "class ClusterEnv:\n  _cluster_types = []\n  def __init_subclass__(cls): cls._cluster_types.append(cls)\n"
+    (clusters / "__init__.py").write_text(f"{base}class SlurmCluster(ClusterEnv): pass\n")
+    text = (
+        "import sys; before = list(sys.meta_path)\nfrom jax._src import clusters\n"
+        "ours, slurm = clusters.ClusterEnv._cluster_types\n"
+        "print(slurm.__name__, ours.get_coordinator_address(60), ours.get_process_count(), ours.get_process_id())\n"
+        "print(len(before) - len(sys.meta_path))"
+    )
+    world = {"JAX_COORDINATOR_ADDRESS": "n1:12001", "JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "3"}
+    for name, value in world.items():
+        monkeypatch.setenv(name, value)
+    assert run_python(tmp_path, text).stdout.decode().splitlines()[:2] == ["SlurmCluster n1:12001 4 3", "1"]

@@ -1,0 +1,62 @@
+# The variables through which frameworks find the other ranks: MASTER_ADDR and others; see docs/frameworks.md.
+#
+# hpcrun_choose_world    in the job script, before the ranks start: sets hpcrun_master and hpcrun_port, the host of rank 0
+#                        and the first of the ports that the ranks may use, which are free on this host
+# hpcrun_export_world    in each rank of several: exports the variables that are not set
+# Variables: HPCRUN_RUN_DIR with its hostfile; for ranks also hpcrun_master, hpcrun_port, hpcrun_local_ranks,
+#            HPCRUN_RANK, HPCRUN_LOCAL_RANK, HPCRUN_NTASKS and HPCRUN_LAUNCHER
+# shellcheck disable=SC2034,SC2154  # these files share variables
+hpcrun_world_names=(MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK)
+hpcrun_world_names+=(JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID)
+hpcrun_read_hosts() {  # set hpcrun_hosts to the hosts of the hostfile, in order: lines such as n1, n1:2, n1 slots=2
+  local line
+  local -A seen=()
+  hpcrun_hosts=()
+  while read -r line _; do
+    line=${line%:*}
+    [ -n "$line" ] && [ -z "${seen[$line]-}" ] || continue
+    seen[$line]=yes
+    hpcrun_hosts+=("$line")
+  done 2>/dev/null <"$HPCRUN_RUN_DIR/hostfile"
+}
+hpcrun_choose_world() {
+  local taken=' ' tables=() port number free
+  hpcrun_read_hosts
+  hpcrun_master=${hpcrun_hosts[0]-$(command uname -n)}
+  [ ${#hpcrun_hosts[@]} -gt 1 ] || hpcrun_master=127.0.0.1  # also where the host's name has no address
+  # Ports below 32768, from which the kernel takes none for connections. Jobs on the same host begin at different ones,
+  # because the programs use theirs only some seconds after this check.
+  read -r number _ < <(command cksum <<<"$HPCRUN_RUN_DIR ${SLURM_JOB_ID-}")
+  for port in /proc/net/{tcp,tcp6}; do [ ! -r "$port" ] || tables+=("$port"); done
+  [ ${#tables[@]} = 0 ] || taken=" $(command sed -nE 's/^ *[0-9]+: [0-9A-F]+:([0-9A-F]{4}) .*/\1/p' "${tables[@]}" | command tr '\n' ' ')"
+  for _ in {1..100}; do
+    hpcrun_port=$((10000 + number % 22000)) free=yes
+    for ((port = hpcrun_port; port < hpcrun_port + 2; port++)); do
+      printf -v free %04X "$port"
+      [[ $taken == *" $free "* ]] && number=$((number + 7919)) && continue 2
+    done
+    return
+  done
+}
+hpcrun_export_world() {
+  local node='' host number values=()
+  if [ "$HPCRUN_LAUNCHER" = srun ]; then
+    node=${SLURM_NODEID-}
+  else
+    hpcrun_read_hosts
+    host=$(command uname -n)
+    for number in "${!hpcrun_hosts[@]}"; do
+      [ "${hpcrun_hosts[number]%%.*}" != "${host%%.*}" ] || node=$number
+    done
+  fi
+  [[ $hpcrun_local_ranks =~ ^[1-9][0-9]*$ ]] || hpcrun_local_ranks=''
+  if [ -z "$node" ] && [ -n "$hpcrun_local_ranks" ]; then
+    node=$(((HPCRUN_RANK - HPCRUN_LOCAL_RANK) / hpcrun_local_ranks))
+  fi
+  values=("$hpcrun_master" "$hpcrun_port" "$HPCRUN_NTASKS" "$HPCRUN_RANK" "$HPCRUN_LOCAL_RANK" "$hpcrun_local_ranks" "$node")
+  values+=("$hpcrun_master:$((hpcrun_port + 1))" "$HPCRUN_NTASKS" "$HPCRUN_RANK")
+  for number in "${!values[@]}"; do
+    host=${hpcrun_world_names[number]}
+    [ -n "${!host-}" ] || [ -z "${values[number]}" ] || export "$host=${values[number]}"
+  done
+}
