@@ -59,6 +59,7 @@ class JobOptions:
         memory_retries: Maximum number of times that a job that ran out of memory is submitted again, with more of it.
         no_gpu: Whether ranks must not see any GPU.
         output_on_all_ranks: Whether the output of all ranks goes to the job's log, not only that of rank 0.
+        strict: Whether ranks that share no work, or of which some are in no world with the others, make the job fail.
         log_level: The lowest level that ranks log.
         cpu_bind: What each rank is bound to: its share of the cores, or the sockets of these cores.
         fusion_threshold_kb: Size in KB of the fusion buffers of gradients; 0 for one message per tensor.
@@ -92,6 +93,11 @@ class JobOptions:
         False,
         "--output-on-all-ranks",
         "Write the output of all ranks to the job's log, not only that of rank 0.",
+    )
+    strict: bool = _option(
+        False,
+        "--strict",
+        "Fail if the ranks do not communicate: before submission, or at the end of the job.",
     )
     log_level: str = _option(
         "WARNING",

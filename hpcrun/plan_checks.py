@@ -146,14 +146,17 @@ def _warn_of_short_time_limit(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:
+    """Warn of ranks that share no work, or refuse them with --strict."""
     if not spec.trains_alone:
         return ()
     warning = (
         f"each of the {spec.resources.ranks} ranks would train alone: the script names neither hpcrun.train nor "
-        "anything else through which they meet\n"
-        "HINT: model = hpcrun.train.Model(model) shares the work between them (docs/training.md); or ask for one rank"
+        "anything else through which they meet"
     )
-    return (warning,)
+    hint = "model = hpcrun.train.Model(model) shares the work between them (docs/training.md); or ask for one rank"
+    if spec.strict:
+        raise HpcrunError(f"--strict: {warning}", hint=hint)
+    return (f"{warning}\nHINT: {hint}",)
 
 
 def _warn_of_unknown_copies(spec: JobSpec) -> tuple[str, ...]:

@@ -141,12 +141,12 @@ def _show(table: "list[StatusRow]", wanted: frozenset[str], *, since: str | None
 
 def cells(row: "StatusRow") -> tuple[object, ...]:
     """Return the cells of a job in the table, one for each of `COLUMNS`."""
-    from hpcrun.jobs.status_rows import WORKED_ALONE
+    from hpcrun.jobs import world_warning
     from hpcrun.why.signatures import describe_reason
 
     state = row.plain_state + (f" (as of {_format_time(row.as_of)})" if row.as_of else "")
     elapsed = f"{row.elapsed or '0:00'} of {row.limit}" if row.limit else row.elapsed
-    succeeded = row.state == "COMPLETED" and not row.reason.endswith(WORKED_ALONE)
+    succeeded = row.state == "COMPLETED" and not world_warning.is_warning(row.reason)
     reason = row.faults if succeeded else row.reason
     if row.state in {"PENDING", "CANCELLED"} and (brief := describe_reason(reason)) != reason:
         reason = (

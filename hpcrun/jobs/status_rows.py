@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-from hpcrun.jobs import inferred_state, state_cache, validation
+from hpcrun.jobs import inferred_state, state_cache, validation, world_warning
 from hpcrun.jobs.progress_text import format_progress, format_time, normalize_time
 from hpcrun.jobs.run_selection import select_recent, select_runs
 from hpcrun.jobs.runs import list_runs
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hpcrun.jobs.clusters import Purpose
-    from hpcrun.jobs.job_record import RecordedResources
     from hpcrun.jobs.run_files import ExitRecord
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.validation import JsonObject, Time
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 
 SETTLED_SECONDS = 86_400
 """Time after its end when a job counts as final (no ``scontrol requeue`` any more), and its row is cached."""
-
-WORKED_ALONE = "worked alone"
-"""The reason shown for a completed job whose ranks never communicated."""
 
 MAX_QUERIED_ENDED = 1000
 """Maximum number of queried runs that have ended (sacct takes ids on its command line); others use their records."""
@@ -269,7 +265,7 @@ def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | N
         run_dir=str(run.directory),
         limit=normalize_time(state.limit or requested.time),
         nodes_asked=requested.nodes,
-        ranks=_count_ranks(requested) if run.spec.is_recorded else None,
+        ranks=world_warning.count_ranks(requested) if run.spec.is_recorded else None,
         submitted=format_time(run.submission.submitted) if run.job_id else None,
         values=run.values,
         starts=run.start_count(),
@@ -282,13 +278,6 @@ def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | N
 
 
 def _explain_state(run: Run, state: State) -> str:
-    if state.name == "COMPLETED" and (run.directory / "alone").exists():
-        return f"each of the {_count_ranks(run.spec.resources)} ranks {WORKED_ALONE}"
+    if state.name == "COMPLETED" and (warning := world_warning.read_warning(run)):
+        return warning
     return state.reason or (inferred_state.PROLOG if inferred_state.is_starting(run, state) else "")
-
-
-def _count_ranks(requested: RecordedResources) -> int | None:
-    try:
-        return requested.to_resources().ranks
-    except (TypeError, ValueError, ArithmeticError):  # job.json of another version
-        return None

@@ -94,6 +94,7 @@ def launch_options(spec: JobSpec) -> list[str]:
         in_container=spec.container.python if spec.container and runtime and runtime.command else None,
         no_packages=bool(runtime and not runtime.command),
         trains_alone=spec.trains_alone,
+        strict=spec.strict and ranks > 1,
     )
 
 

@@ -23,6 +23,7 @@
 #   --output-on-all-ranks      all ranks write to the job's log, each line with its rank
 #   --in-container PYTHON      the program starts through container.sh; the container's Python lists its packages
 #   --no-packages              do not list Python packages in provenance/
+#   --strict                   the job fails if its ranks have not communicated, although the program trains or uses MPI
 #   --trains-alone             the program trains, but its code uses no library for distributed training: warn if its ranks
 #                              have not communicated
 # Variables: HPCRUN_RUN_DIR, hpcrun_library, and those of record.bash and signals.bash
@@ -170,9 +171,9 @@ hpcrun_describe_end() {  # record and print how the ranks ended
     *) hpcrun_reason="the ranks ended with exit code $hpcrun_code$hpcrun_failed_rank_text" ;;
   esac
   case $hpcrun_reason in *rank\ *) echo "hpcrun: $hpcrun_reason; its log is in $HPCRUN_RUN_DIR/logs" >&2 ;; esac
-  [ "$hpcrun_ranks" = 1 ] || [ "$hpcrun_reason" != completed ] || hpcrun_warn_if_alone
+  [ "$hpcrun_ranks" = 1 ] || [ "$hpcrun_reason" != completed ] || hpcrun_check_world
 }
-hpcrun_warn_if_alone() {  # rank 0 creates met if it met other ranks, or alone with the reason (hpcrun.train, sitecustomize.py)
+hpcrun_check_world() {  # rank 0 creates met if it met all ranks, or alone with the reason (hpcrun.train, sitecustomize.py)
   local why='the script uses neither hpcrun.train nor another library for distributed training'
   if [[ -e $HPCRUN_RUN_DIR/met || ! -e $HPCRUN_RUN_DIR/alone && -z $hpcrun_trains_alone ]]; then
     command rm -f "$HPCRUN_RUN_DIR/alone"
@@ -183,12 +184,14 @@ hpcrun_warn_if_alone() {  # rank 0 creates met if it met other ranks, or alone w
     umask "$hpcrun_mode"
     : >>"$HPCRUN_RUN_DIR/alone"
   )
-  echo "hpcrun: WARNING: each of the $hpcrun_ranks ranks worked alone: $why" >&2
+  [[ $why == "rank 0 was in a world of "* ]] || why="each of the $hpcrun_ranks ranks worked alone: $why"
+  echo "hpcrun: WARNING: $why" >&2
+  [ -z "$hpcrun_strict" ] || hpcrun_code=1 hpcrun_reason="${why%%: *} (--strict)"
 }
 hpcrun_read_launch() {  # OPTION... -- WORD...
   hpcrun_ranks=1 hpcrun_rank=0 hpcrun_local_rank=0 hpcrun_local_ranks=1 hpcrun_wired='' hpcrun_cpu_bind=''
   hpcrun_visible=CUDA_VISIBLE_DEVICES hpcrun_gpus='' hpcrun_gpus_per_rank='' hpcrun_gpu_order=''
-  hpcrun_output_on_all_ranks='' hpcrun_in_container='' hpcrun_no_packages='' hpcrun_trains_alone=''
+  hpcrun_output_on_all_ranks='' hpcrun_in_container='' hpcrun_no_packages='' hpcrun_trains_alone='' hpcrun_strict=''
   hpcrun_ignores_failures=''
   while [[ $# -gt 0 && $1 != -- ]]; do
     case $1 in
@@ -210,6 +213,7 @@ hpcrun_read_launch() {  # OPTION... -- WORD...
       --in-container) hpcrun_in_container=yes hpcrun_container_python=$2 && shift ;;
       --no-packages) hpcrun_no_packages=yes ;;
       --trains-alone) hpcrun_trains_alone=yes ;;
+      --strict) hpcrun_strict=yes ;;
       *) hpcrun_fail "hpcrun_launch has no option $1" ;;
     esac
     shift

@@ -4,8 +4,8 @@
 it starts (https://docs.python.org/3/library/site.html). It imports nothing that the program does not import itself,
 works with any version of Python, and afterwards imports the `sitecustomize` that it hides. At the end of a process it
 
-- records whether rank 0 was in a world of several ranks: the file `met` in the run directory, or `alone` with the
-  reason, if it trained a model or used MPI; `hpcrun_warn_if_alone` in `launch.bash` prints it;
+- records whether rank 0 was in a world of all ranks: the file `met` in the run directory, or `alone` with the
+  reason, if it was in a smaller one, trained a model or used MPI; `hpcrun_check_world` in `launch.bash` prints it;
 - ends a process whose exit code is not 0 before `MPI_Finalize`, which waits for the other ranks, while these wait for
   this one: the launcher then ends them.
 
@@ -100,10 +100,14 @@ def leave_world(code):
 
 # ---- The world -------------------------------------------------------------------------------------------------------
 def record_world(folder):
-    """Record in a run directory whether this process was in a world of several ranks."""
+    """Record in a run directory whether this process was in a world of all ranks."""
     sizes = {name: find_size() for name, find_size in WORLDS.items()}
-    if any(name in sys.modules for name in OTHER_WORLDS) or any(size != 1 for size in sizes.values() if size):
+    largest, ranks = max(size or 0 for size in sizes.values()), int(os.environ["HPCRUN_NTASKS"])
+    if any(name in sys.modules for name in OTHER_WORLDS) or -1 in sizes.values() or largest >= ranks:
         touch(os.path.join(folder, "met"))
+    elif largest > 1:
+        text = "rank 0 was in a world of {} ranks, of {} in the job".format(largest, ranks)
+        touch(os.path.join(folder, "alone"), text)
     elif sizes["MPI"]:
         touch(os.path.join(folder, "alone"), "MPI_COMM_WORLD has one rank in each; see mpi.type in the site file")
     elif any(name in sys.modules for name in TRAINING_MODULES):
@@ -125,13 +129,17 @@ def mpi_size():
 
 
 def torch_size():
-    """Return the number of ranks in torch.distributed; None without it, -1 after destroy_process_group."""
+    """Return the number of ranks in torch.distributed; None without it, -1 if nothing says it any more.
+
+    After destroy_process_group only the method is known; env:// reads the number from WORLD_SIZE.
+    """
     module = sys.modules.get("torch.distributed.distributed_c10d")
     if module is None or not hasattr(module, "is_initialized"):
         return None
     if module.is_initialized():
         return module.get_world_size()
-    return -1 if getattr(module, "_default_pg_init_method", None) else None
+    method = getattr(module, "_default_pg_init_method", None)
+    return int(os.environ.get("WORLD_SIZE", "-1")) if method == "env://" else -1 if method else None
 
 
 def tensorflow_size():

@@ -394,3 +394,22 @@ def test_a_job_inside_a_rank_does_not_inherit_the_ranks_world(job):
     _, out, _ = job(words="@rank env", environ={**world, "HPCRUN_RANK": "3"})
     assert "RANK=3" not in out.splitlines()
     assert "MASTER_ADDR" not in out
+
+
+SMALLER = "rank 0 was in a world of 2 ranks, of 4 in the job"
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "reason"),
+    [
+        (f"@rank sh -c 'echo {SMALLER} >$HPCRUN_RUN_DIR/alone'", "", SMALLER),
+        ("@rank true", "--trains-alone", "each of the 4 ranks worked alone"),
+        ("@rank touch $HPCRUN_RUN_DIR/met", "--trains-alone", None),
+    ],
+)
+def test_strict_jobs_fail_if_their_ranks_do_not_work_together(job, words, options, reason):
+    code, _, err = job(words=words, options=f"{OPTIONS} --ranks 4 {options} --strict")
+    assert (code, job.record()["exit_code"]) == ((1, 1) if reason else (0, 0))
+    assert job.record()["reason"] == (f"{reason} (--strict)" if reason else "completed")
+    assert (f"hpcrun: WARNING: {reason}" in err) == bool(reason)
+    assert job(words=words, options=f"{OPTIONS} --ranks 4 {options}")[0] == 0

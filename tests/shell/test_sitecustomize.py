@@ -76,3 +76,28 @@ def test_jax_finds_the_ranks_of_this_job_before_those_of_srun(tmp_path, monkeypa
     for name, value in world.items():
         monkeypatch.setenv(name, value)
     assert run_python(tmp_path, text).stdout.decode().splitlines()[:2] == ["SlurmCluster n1:12001 4 3", "1"]
+
+
+TORCH = """
+import types
+module = sys.modules["torch.distributed.distributed_c10d"] = types.ModuleType("c10d")
+module.is_initialized, module.get_world_size, module._default_pg_init_method = lambda: {0}, lambda: {1}, {2!r}
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "alone"),
+    [
+        ((True, 4, "env://"), None),
+        ((True, 2, "env://"), "rank 0 was in a world of 2 ranks, of 4 in the job"),
+        ((False, 0, "env://"), "rank 0 was in a world of 2 ranks, of 4 in the job"),  # after destroy_process_group
+        ((False, 0, "file://store"), None),  # of unknown size
+    ],
+)
+def test_a_world_without_some_ranks_is_recorded(tmp_path, monkeypatch, state, alone):
+    world = {"HPCRUN_RUN_DIR": tmp_path, "HPCRUN_RANK": 0, "HPCRUN_NTASKS": 4, "WORLD_SIZE": 2}
+    for name, value in world.items():
+        monkeypatch.setenv(name, str(value))
+    assert run_python(tmp_path, TORCH.format(*state)).stderr == b""
+    found = {name: (tmp_path / name).read_text() for name in ("met", "alone") if (tmp_path / name).exists()}
+    assert found == ({"alone": alone} if alone else {"met": ""})

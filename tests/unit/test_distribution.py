@@ -111,3 +111,18 @@ def test_a_dry_run_and_its_script_warn(tmp_path, monkeypatch, cli, ranks, comman
 
 def test_the_script_is_not_run(tmp_path):
     assert is_independent(tmp_path, f"raise SystemExit(1)\n{KERAS}")
+
+
+def test_a_strict_job_is_refused(tmp_path, monkeypatch, cli):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(KERAS)
+    argv = ("submit", "train.py", "--site", "slurm", "--dry-run", "--strict")
+    code, out, err = cli(*argv, "-n", "2")
+    assert (code, out) == (2, "")
+    assert "ERROR: --strict: each of the 2 ranks would train alone" in err
+    assert "HINT: model = hpcrun.train.Model(model)" in err
+    (tmp_path / "train.py").write_text(DISTRIBUTED["mpi4py"])
+    code, out, _ = cli(*argv, "-n", "2")
+    assert (code, " --strict" in out) == (0, True)
+    code, out, _ = cli(*argv, "-n", "1")
+    assert (code, " --strict" in out) == (0, False)

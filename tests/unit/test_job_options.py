@@ -17,6 +17,7 @@ CHANGED = {
     "memory_retries": 2,
     "no_gpu": True,
     "output_on_all_ranks": True,
+    "strict": True,
     "log_level": "ERROR",
     "cpu_bind": "sockets",
     "fusion_threshold_kb": 64,
