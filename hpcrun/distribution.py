@@ -1,4 +1,4 @@
-"""Check whether the ranks of a training script communicate, from its text; nothing is run or imported."""
+"""Find out how the ranks of a training script communicate, from its text; nothing is run or imported."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+from hpcrun.job_options import FRAMEWORKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +24,22 @@ COMMUNICATION_MODULES = frozenset({
 })  # fmt: skip
 """Modules that let ranks communicate, or that start distributed training themselves."""
 
+_MODULES_OF_FRAMEWORKS = {
+    "hpcrun": frozenset({"hpcrun.train"}),
+    "horovod": frozenset({"horovod"}),
+    "torch": frozenset({
+        "torch.distributed", "torch.nn.parallel", "accelerate", "deepspeed", "lightning", "pytorch_lightning",
+        "lightning_fabric", "transformers",
+    }),
+    "jax": frozenset({"jax.distributed", "jax.experimental.multihost_utils"}),
+}  # fmt: skip
+"""Of a script that imports several, the first one counts."""
+
 TRAINING_MODULES = frozenset({"keras", "tf_keras", "tensorflow", "torch", "jax", "flax"})
 """Modules that train; other programs may be meant to run several independent copies."""
 
 _RANK = re.compile(r"(HPCRUN|SLURM|PMI|PMIX|OMPI_COMM_WORLD|MPI|MV2_COMM_WORLD|PALS)_\w+|RANK|LOCAL_RANK|WORLD_SIZE")
+_COMMENT = re.compile(r"^# *hpcrun: *framework *= *(\S+)", re.MULTILINE)
 _PYTHON = re.compile(r"python[\d.]*")
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?", re.MULTILINE)
 _IMPORTS_BY_NAME = frozenset({"import_module", "__import__", "run_module"})
@@ -39,10 +54,12 @@ class FileNames:
     Attributes:
         modules: Dotted names of imported modules, and of the members that the file uses.
         texts: Its string constants.
+        comment: The framework that a comment of the script names; empty without one.
     """
 
     modules: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
+    comment: str = ""
 
     @property
     def trains(self) -> bool:
@@ -52,10 +69,22 @@ class FileNames:
     @property
     def distributes(self) -> bool:
         """Whether its ranks may communicate, or read their rank to share the work."""
-        words = {word for name in self.modules for word in name.split(".")}
-        strategy = "distribute" in words and ("TF_CONFIG" in self.texts or any("ClusterResolver" in w for w in words))
         reads_rank = any(_RANK.fullmatch(text) for text in self.texts)
-        return strategy or reads_rank or any(_is_in(name, COMMUNICATION_MODULES) for name in self.modules)
+        return self.framework != "none" or reads_rank or self._imports(COMMUNICATION_MODULES)
+
+    @property
+    def framework(self) -> str:
+        """The framework through which its ranks find each other; ``none`` if the file shows none."""
+        words = {word for name in self.modules for word in name.split(".")}
+        strategies = {"MultiWorkerMirroredStrategy", "ParameterServerStrategy", "CollectiveAllReduceStrategy"} & words
+        has_cluster = "TF_CONFIG" in self.texts or any("ClusterResolver" in word for word in words)
+        for name, modules in _MODULES_OF_FRAMEWORKS.items():
+            if self._imports(modules):
+                return name
+        return "tensorflow" if "distribute" in words and (strategies or has_cluster) else "none"
+
+    def _imports(self, modules: frozenset[str]) -> bool:
+        return any(_is_in(name, modules) for name in self.modules)
 
 
 def trains_model(argv: tuple[str, ...], start: Path) -> bool:
@@ -66,6 +95,26 @@ def trains_model(argv: tuple[str, ...], start: Path) -> bool:
         start: The directory in which it starts.
     """
     return _read_script(argv, start).trains
+
+
+def find_framework(argv: tuple[str, ...], start: Path, requested: str) -> str:
+    """Return the framework through which the ranks of a command line find each other; ``auto`` if it is unknown.
+
+    Args:
+        argv: The command line of one rank.
+        start: The directory in which it starts.
+        requested: The value of ``--framework``: another one than ``auto`` is returned.
+
+    Raises:
+        HpcrunError: A comment in the script names an unknown framework.
+    """
+    if requested != "auto":
+        return requested
+    names = _read_script(argv, start)
+    if names.comment and names.comment not in FRAMEWORKS:
+        what = f"# hpcrun: framework={names.comment} in the script: hpcrun does not know this framework"
+        raise HpcrunError(what, hint=f"one of {', '.join(FRAMEWORKS)}; or remove the comment")
+    return names.comment or names.framework.replace("none", "auto")
 
 
 def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
@@ -93,7 +142,8 @@ def _read_script(argv: tuple[str, ...], start: Path) -> FileNames:
     if not file:
         return FileNames()
     files = list(_read_files(file.resolve()))
-    return FileNames(set().union(*(each.modules for each in files)), set().union(*(each.texts for each in files)))
+    modules, texts = (set().union(*sets) for sets in zip(*((each.modules, each.texts) for each in files), strict=True))
+    return FileNames(modules, texts, files[0].comment)
 
 
 def _is_in(name: str, modules: frozenset[str]) -> bool:
@@ -129,6 +179,7 @@ def _read_file(file: Path) -> FileNames:
     with suppress(OSError):
         if file.stat().st_size <= MAX_FILE_BYTES:
             text = file.read_text(encoding="utf-8", errors="replace")
+            names.comment = match[1] if (match := _COMMENT.search(text)) else ""
             try:
                 _collect_names(ast.parse(text), names)
             except (SyntaxError, ValueError, RecursionError):  # perhaps written for another Python version

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Function = TypeVar("Function", bound=Callable[..., Any])
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+FRAMEWORKS = ("auto", "hpcrun", "tensorflow", "torch", "jax", "horovod", "none")
 CPU_BINDINGS = ("cores", "sockets", "none")
 
 STAGED = "{staged}"
@@ -60,6 +61,7 @@ class JobOptions:
         no_gpu: Whether ranks must not see any GPU.
         output_on_all_ranks: Whether the output of all ranks goes to the job's log, not only that of rank 0.
         strict: Whether ranks that share no work, or of which some are in no world with the others, make the job fail.
+        framework: The framework through which the ranks find each other; auto for what the script shows.
         log_level: The lowest level that ranks log.
         cpu_bind: What each rank is bound to: its share of the cores, or the sockets of these cores.
         fusion_threshold_kb: Size in KB of the fusion buffers of gradients; 0 for one message per tensor.
@@ -98,6 +100,13 @@ class JobOptions:
         False,
         "--strict",
         "Fail if the ranks do not communicate: before submission, or at the end of the job.",
+    )
+    framework: str = _option(
+        "auto",
+        "--framework",
+        "What connects the ranks: hpcrun, tensorflow, torch, jax, horovod or none; default: what the script imports.",
+        "NAME",
+        convert=str.lower,
     )
     log_level: str = _option(
         "WARNING",
@@ -162,6 +171,9 @@ class JobOptions:
             raise HpcrunError(
                 what, hint="cores, sockets or none; srun's other values go into the site key launcher_args"
             )
+        if self.framework not in FRAMEWORKS:
+            what = f"--framework={self.framework}: hpcrun does not know this framework"
+            raise HpcrunError(what, hint=f"one of {', '.join(FRAMEWORKS)}; or leave it out")
         if self.log_level not in LOG_LEVELS:
             raise HpcrunError(f"{self.log_level!r} is not a log level", hint=f"one of {', '.join(LOG_LEVELS)}")
         for flag, paths in (("--stage-in", self.stage_in), ("--unpack", self.unpack)):

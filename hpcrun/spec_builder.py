@@ -84,12 +84,13 @@ def build_spec(
         snapshot=snapshot.source if snapshot else None,
         template_folders=_template_folders(place.target.scheduler),
         tasks=tuple(Task(vault.redact_variables(values), argv(args)) for values, args in commands.tasks),
-        trains_alone=place.resources.ranks > 1 and distribution.trains_alone(_command_words(commands), commands.start),
-        **_job_options(request, place, is_sweep=bool(commands.tasks)),
+        **_job_options(request, place, commands),
     )
     if container:
         containers.require_supported(spec, container)
-    return replace(spec, secrets=tuple(vault.values))
+    is_unknown = place.resources.ranks > 1 and spec.framework == "auto"
+    trains_alone = is_unknown and distribution.trains_alone(_command_words(commands), commands.start)
+    return replace(spec, trains_alone=trains_alone, secrets=tuple(vault.values))
 
 
 def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
@@ -98,15 +99,19 @@ def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
     return (*layers, *filter(None, [scheduler.templates]), own)
 
 
-def _job_options(request: Request, place: Placement, *, is_sweep: bool) -> dict[str, Any]:
+def _job_options(request: Request, place: Placement, commands: Commands) -> dict[str, Any]:
     """Return the options of the job, with the site's defaults; on a host with GPUs, a job may request none of them."""
+    words, framework = _command_words(commands), request.framework
     target = place.target
     has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not place.resources.gpus
     return {
         **request.job_options(),
         "no_gpu": request.no_gpu or has_idle_gpus,
+        "framework": distribution.find_framework(words, commands.start, framework)
+        if place.resources.ranks > 1
+        else framework,
         "cpu_bind": request.cpu_bind or place.site.cpu_bind,
-        "max_requeue": _max_requeue(request, place, is_sweep=is_sweep),
+        "max_requeue": _max_requeue(request, place, is_sweep=bool(commands.tasks)),
         "memory_retries": _memory_retries(request, place),
     }
 

@@ -174,11 +174,14 @@ def make_request(ctx: typer.Context, parameters: JobParameters, **more: Any) -> 
 
 def show_plan(plan: "Plan", parameters: JobParameters) -> None:
     """Print the warnings of a plan, and for a dry run its summary and script."""
-    from hpcrun import submission
+    from hpcrun import frameworks, submission
 
     warnings = (*plan.warnings, *(submission.find_missing_software(plan) if parameters.dry_run else ()))
     for warning in warnings if plan.spec.log_level != "ERROR" else ():
         output.message(f"WARNING: {warning}")
+    framework = frameworks.describe_framework(plan.spec)
+    if framework and plan.spec.log_level != "ERROR":
+        output.message(framework)
     if parameters.dry_run or plan.spec.log_level in {"DEBUG", "INFO"}:
         for line in _summary(plan):
             output.message(line)

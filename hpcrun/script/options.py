@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcrun import containers, launchers
+from hpcrun import containers, frameworks, launchers
 from hpcrun.cuda import xla_flags
 from hpcrun.paths import shell_library
 from hpcrun.scheduler import find_scheduler
@@ -94,6 +94,7 @@ def launch_options(spec: JobSpec) -> list[str]:
         in_container=spec.container.python if spec.container and runtime and runtime.command else None,
         no_packages=bool(runtime and not runtime.command),
         trains_alone=spec.trains_alone,
+        framework=frameworks.launch_option(spec),
         strict=spec.strict and ranks > 1,
     )
 

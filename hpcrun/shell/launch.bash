@@ -23,6 +23,7 @@
 #   --output-on-all-ranks      all ranks write to the job's log, each line with its rank
 #   --in-container PYTHON      the program starts through container.sh; the container's Python lists its packages
 #   --no-packages              do not list Python packages in provenance/
+#   --framework NAME           tensorflow: the ranks get TF_CONFIG, too; none: they get no variables of frameworks; see world.bash
 #   --strict                   the job fails if its ranks have not communicated, although the program trains or uses MPI
 #   --trains-alone             the program trains, but its code uses no library for distributed training: warn if its ranks
 #                              have not communicated
@@ -50,8 +51,10 @@ hpcrun_load_launcher() {  # FILE: the run directory gets a copy of one that is n
 hpcrun_log() {  # what the job and its launcher have written to the error log since the start of the ranks
   command tail -c "+$((hpcrun_log_start + 1))" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null
 }
+hpcrun_hostfile_options=()
 hpcrun_hostfile() {
   hpcrun_protect
+  hpcrun_hostfile_options=("${@:2}")
   PYTHONSAFEPATH=1 command "$hpcrun_python" -m hpcrun hostfile --format "$1" --output "$HPCRUN_RUN_DIR/hostfile" "${@:2}" ||
     hpcrun_fail "the hostfile could not be written: is hpcrun installed for this Python (site key $hpcrun_python_key)?"
   hpcrun_restore
@@ -94,7 +97,8 @@ hpcrun_write_rank() {  # in one step: another start of this script in the same r
       hpcrun_visible "$hpcrun_visible" hpcrun_gpus "$hpcrun_gpus" hpcrun_gpus_per_rank "$hpcrun_gpus_per_rank" \
       hpcrun_gpu_order "$hpcrun_gpu_order" hpcrun_output_on_all_ranks "$hpcrun_output_on_all_ranks" \
       hpcrun_in_container "$hpcrun_in_container" hpcrun_ignores_failures "$hpcrun_ignores_failures" \
-      hpcrun_earlier_failures "$hpcrun_earlier_failures" hpcrun_master "$hpcrun_master" hpcrun_port "$hpcrun_port"
+      hpcrun_earlier_failures "$hpcrun_earlier_failures" hpcrun_master "$hpcrun_master" hpcrun_port "$hpcrun_port" \
+      hpcrun_workers "$hpcrun_workers"
     [ -z "${HPCRUN_STAGED-}" ] || hpcrun_write_staging
     if [[ ${#hpcrun_rank_words[@]} != 0 ]]; then
       printf 'source %q\nset --' "$hpcrun_secrets_file"
@@ -192,6 +196,7 @@ hpcrun_read_launch() {  # OPTION... -- WORD...
   hpcrun_ranks=1 hpcrun_rank=0 hpcrun_local_rank=0 hpcrun_local_ranks=1 hpcrun_wired='' hpcrun_cpu_bind=''
   hpcrun_visible=CUDA_VISIBLE_DEVICES hpcrun_gpus='' hpcrun_gpus_per_rank='' hpcrun_gpu_order=''
   hpcrun_output_on_all_ranks='' hpcrun_in_container='' hpcrun_no_packages='' hpcrun_trains_alone='' hpcrun_strict=''
+  hpcrun_framework=''
   hpcrun_ignores_failures=''
   while [[ $# -gt 0 && $1 != -- ]]; do
     case $1 in
@@ -214,6 +219,7 @@ hpcrun_read_launch() {  # OPTION... -- WORD...
       --no-packages) hpcrun_no_packages=yes ;;
       --trains-alone) hpcrun_trains_alone=yes ;;
       --strict) hpcrun_strict=yes ;;
+      --framework) hpcrun_framework=$2 && shift ;;
       *) hpcrun_fail "hpcrun_launch has no option $1" ;;
     esac
     shift
@@ -235,8 +241,8 @@ hpcrun_launch() {
   hpcrun_read_launch "$@"
   hpcrun_count_failures
   hpcrun_earlier_failures=$hpcrun_failures  # a template may launch several programs, one after the other
-  hpcrun_master='' hpcrun_port=''
-  [ "$hpcrun_ranks" = 1 ] || hpcrun_choose_world
+  hpcrun_master='' hpcrun_port='' hpcrun_workers=''
+  [ "$hpcrun_ranks" = 1 ] || [ "$hpcrun_framework" = none ] || hpcrun_choose_world "$hpcrun_framework"
   hpcrun_write_rank
   hpcrun_log_start=$(command stat -Lc %s "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null)
   # Each child of this script closes the same descriptors as hpcrun_close_descriptors.

@@ -24,13 +24,13 @@
 #   hpcrun_ignores_failures           not empty: the launcher may ignore an exit code, so a failed rank ends by a signal
 #   hpcrun_cpu_bind                   cores or sockets: what to bind the rank to; see cpu_bind.bash
 #   hpcrun_local_ranks                the number of ranks on the node, or Slurm's 2(x3),1 for all nodes
-#   hpcrun_master, hpcrun_port        rank 0's host and its free ports; see world.bash
+#   hpcrun_master, hpcrun_port        rank 0's host and its free ports; see world.bash, also for hpcrun_workers
 #   hpcrun_mode                       the umask of its log file
 #   hpcrun_earlier_failures           the number of lines that failed.jsonl had before this launch
 #   HPCRUN_STAGED                     the folder of data on the node-local disk, which are copied first; see stage.bash
 : "${hpcrun_visible:?}" "${hpcrun_gpus:=}" "${hpcrun_gpus_per_rank:=}" "${hpcrun_gpu_order:=}"
 : "${hpcrun_wired:=}" "${hpcrun_output_on_all_ranks:=}" "${hpcrun_in_container:=}" "${hpcrun_ignores_failures:=}"
-: "${hpcrun_cpu_bind:=}" "${hpcrun_local_ranks:=}" "${hpcrun_master:=}" "${hpcrun_port:=0}" "${hpcrun_mode:=go=}" "${hpcrun_earlier_failures:=0}"
+: "${hpcrun_cpu_bind:=}" "${hpcrun_local_ranks:=}" "${hpcrun_master:=}" "${hpcrun_port:=0}" "${hpcrun_workers:=}" "${hpcrun_mode:=go=}" "${hpcrun_earlier_failures:=0}"
 if [[ ! $HPCRUN_RANK =~ ^[0-9]+$ || ! $HPCRUN_LOCAL_RANK =~ ^[0-9]+$ ]]; then
   echo "hpcrun: error: $HPCRUN_LAUNCHER sets no known variable with the number of a rank (rank '$HPCRUN_RANK'," \
     "on its node '$HPCRUN_LOCAL_RANK'); set launcher.rank and launcher.local_rank in site $HPCRUN_SITE_NAME" >&2

@@ -1,13 +1,14 @@
 # The variables through which frameworks find the other ranks: MASTER_ADDR and others; see docs/frameworks.md.
 #
-# hpcrun_choose_world    in the job script, before the ranks start: sets hpcrun_master and hpcrun_port, the host of rank 0
-#                        and the first of the ports that the ranks may use, which are free on this host
+# hpcrun_choose_world [FRAMEWORK]   in the job script, before the ranks start: sets hpcrun_master and hpcrun_port, the host of
+#                        rank 0 and the first of the ports that the ranks may use, which are free on this host; and for
+#                        tensorflow hpcrun_workers, the list of workers in TF_CONFIG
 # hpcrun_export_world    in each rank of several: exports the variables that are not set
-# Variables: HPCRUN_RUN_DIR with its hostfile; for ranks also hpcrun_master, hpcrun_port, hpcrun_local_ranks,
-#            HPCRUN_RANK, HPCRUN_LOCAL_RANK, HPCRUN_NTASKS and HPCRUN_LAUNCHER
+# Variables: HPCRUN_RUN_DIR with its hostfile, and hpcrun_hostfile_options; for ranks also hpcrun_master, hpcrun_port, hpcrun_workers,
+#            hpcrun_local_ranks, HPCRUN_RANK, HPCRUN_LOCAL_RANK, HPCRUN_NTASKS and HPCRUN_LAUNCHER
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_world_names=(MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK)
-hpcrun_world_names+=(JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID)
+hpcrun_world_names+=(JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID TF_CONFIG)
 hpcrun_read_hosts() {  # set hpcrun_hosts to the hosts of the hostfile, in order: lines such as n1, n1:2, n1 slots=2
   local line
   local -A seen=()
@@ -20,7 +21,15 @@ hpcrun_read_hosts() {  # set hpcrun_hosts to the hosts of the hostfile, in order
   done 2>/dev/null <"$HPCRUN_RUN_DIR/hostfile"
 }
 hpcrun_choose_world() {
-  local taken=' ' tables=() port number free
+  local taken=' ' tables=() port number hex host hosts=() ports=2
+  local -A count=()
+  hpcrun_workers=''
+  if [ "${1-}" = tensorflow ]; then  # the host of each rank, one a line
+    mapfile -t hosts < <(PYTHONSAFEPATH=1 command "$hpcrun_python" -m hpcrun hostfile --format ranks "${hpcrun_hostfile_options[@]}")
+    [ ${#hosts[@]} = "$hpcrun_ranks" ] || hpcrun_fail "TF_CONFIG needs the hosts of $hpcrun_ranks ranks, but ${#hosts[@]} are known"
+    for host in "${hosts[@]}"; do count[$host]=$((${count[$host]:-0} + 1)); done
+    ports=$((2 + ${count[${hosts[0]}]}))
+  fi
   hpcrun_read_hosts
   hpcrun_master=${hpcrun_hosts[0]-$(command uname -n)}
   [ ${#hpcrun_hosts[@]} -gt 1 ] || hpcrun_master=127.0.0.1  # also where the host's name has no address
@@ -30,12 +39,19 @@ hpcrun_choose_world() {
   for port in /proc/net/{tcp,tcp6}; do [ ! -r "$port" ] || tables+=("$port"); done
   [ ${#tables[@]} = 0 ] || taken=" $(command sed -nE 's/^ *[0-9]+: [0-9A-F]+:([0-9A-F]{4}) .*/\1/p' "${tables[@]}" | command tr '\n' ' ')"
   for _ in {1..100}; do
-    hpcrun_port=$((10000 + number % 22000)) free=yes
-    for ((port = hpcrun_port; port < hpcrun_port + 2; port++)); do
-      printf -v free %04X "$port"
-      [[ $taken == *" $free "* ]] && number=$((number + 7919)) && continue 2
+    hpcrun_port=$((10000 + number % 22000))
+    for ((port = hpcrun_port; port < hpcrun_port + ports; port++)); do
+      printf -v hex %04X "$port"
+      [[ $taken == *" $hex "* ]] && number=$((number + 7919)) && continue 2
     done
-    return
+    break
+  done
+  count=()
+  for host in "${hosts[@]}"; do
+    number=$((hpcrun_port + 2 + ${count[$host]:-0}))
+    count[$host]=$((${count[$host]:-0} + 1))
+    [ "$hpcrun_master" != 127.0.0.1 ] || host=127.0.0.1
+    hpcrun_workers+="${hpcrun_workers:+, }\"$host:$number\""
   done
 }
 hpcrun_export_world() {
@@ -55,6 +71,9 @@ hpcrun_export_world() {
   fi
   values=("$hpcrun_master" "$hpcrun_port" "$HPCRUN_NTASKS" "$HPCRUN_RANK" "$HPCRUN_LOCAL_RANK" "$hpcrun_local_ranks" "$node")
   values+=("$hpcrun_master:$((hpcrun_port + 1))" "$HPCRUN_NTASKS" "$HPCRUN_RANK")
+  if [ -n "$hpcrun_workers" ]; then
+    values+=("{\"cluster\": {\"worker\": [$hpcrun_workers]}, \"task\": {\"type\": \"worker\", \"index\": $HPCRUN_RANK}}")
+  fi
   for number in "${!values[@]}"; do
     host=${hpcrun_world_names[number]}
     [ -n "${!host-}" ] || [ -z "${values[number]}" ] || export "$host=${values[number]}"

@@ -1,9 +1,11 @@
 """world.bash: the variables through which the ranks of other frameworks find each other."""
 
+import json
 import os
 import re
 import socket
 import subprocess
+import sys
 
 import pytest
 
@@ -11,7 +13,7 @@ from hpcrun import paths
 from tests.shell.process import BASH
 
 LIBRARY = paths.shell_library()
-PREFIXES = ("HPCRUN_", "hpcrun_", "SLURM_", "MASTER_", "JAX_")
+PREFIXES = ("HPCRUN_", "hpcrun_", "SLURM_", "MASTER_", "JAX_", "TF_CONFIG")
 RANK_NAMES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK")
 
 
@@ -34,14 +36,16 @@ def choose(folder, hosts=None, **variables):
 
 def export(folder, number, local, hosts="", **variables):
     """Return what the program of a rank gets."""
-    (folder / "logs").mkdir(exist_ok=True)
+    log = folder / f"logs/rank-{number}.log"
+    log.parent.mkdir(exist_ok=True)
+    log.unlink(missing_ok=True)
     (folder / "hostfile").write_text(hosts)
     variables = {"HPCRUN_RANK": number, "HPCRUN_LOCAL_RANK": local, "HPCRUN_NTASKS": 4, **variables}
     variables = {"HPCRUN_LAUNCHER": "mpiexec", "HPCRUN_SITE_NAME": "dee", "hpcrun_visible": "NO_GPUS", **variables}
     variables = {"hpcrun_master": "n1", "hpcrun_port": 12000, **variables}
     run_bash(folder, f"source {LIBRARY}/rank.bash env", **variables)
-    lines = (folder / f"logs/rank-{number}.log").read_text().splitlines()
-    pattern = re.compile(rf"(MASTER_\w+|JAX_\w+|{'|'.join(RANK_NAMES)})=.*")
+    lines = log.read_text().splitlines()
+    pattern = re.compile(rf"(MASTER_\w+|TF_CONFIG|JAX_\w+|{'|'.join(RANK_NAMES)})=.*")
     return dict(line.split("=", 1) for line in lines if pattern.fullmatch(line))
 
 
@@ -95,6 +99,24 @@ def test_a_rank_gets_all_variables(tmp_path):
 def test_the_number_of_the_node_and_of_its_ranks(tmp_path, number, local, variables, node, size):
     given = export(tmp_path, number, local, "n1\nn2\n", **variables)
     assert (given.get("NODE_RANK"), given.get("LOCAL_WORLD_SIZE")) == (node, size)
+
+
+def test_the_workers_of_tensorflow(tmp_path):
+    """Each rank on a host has a port of its own."""
+    nodes = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2,1", "SLURM_NTASKS": "3"}
+    (tmp_path / "hostfile").write_text("n1\nn2\n")
+    script = (
+        f"hpcrun_python={sys.executable} hpcrun_ranks=3; hpcrun_hostfile_options=(); source {LIBRARY}/world.bash; "
+        'hpcrun_choose_world tensorflow; echo "$hpcrun_port"; echo "$hpcrun_workers"'
+    )
+    port, workers = run_bash(tmp_path, script, **nodes).splitlines()
+    addresses = [f"n1:{int(port) + 2}", f"n1:{int(port) + 3}", f"n2:{int(port) + 2}"]
+    assert json.loads(f"[{workers}]") == addresses
+    given = export(tmp_path, 2, 0, hpcrun_workers=workers)
+    config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 2}}
+    assert json.loads(given.pop("TF_CONFIG")) == config
+    assert "TF_CONFIG" not in export(tmp_path, 2, 0)
+    assert export(tmp_path, 2, 0, hpcrun_workers=workers, TF_CONFIG="{}")["TF_CONFIG"] == "{}"
 
 
 def test_the_users_variables_stay(tmp_path):

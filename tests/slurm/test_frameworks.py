@@ -11,7 +11,7 @@ SCRIPTS = Path(__file__).with_name("frameworks")
 
 
 def launchers(first):
-    """Return the sites of all launchers, of which the quick tests use the first."""
+    """Return the sites of all launchers, of which quick tests use the first."""
     others = sorted({"srun-mpich", "mpiexec", "mpirun"} - {first})
     return [first, *(pytest.param(site, marks=pytest.mark.thorough) for site in others)]
 
@@ -21,7 +21,7 @@ def run_script(user, site, backend, script):
     options = ("--site", site, "-N", "2", "--ntasks-per-node", "2", "--no-gpu", "--wait")
     submitted = user.json("submit", *options, "--", backend_python(backend), SCRIPTS / script)
     assert submitted["state"] == "COMPLETED", user.log(submitted)
-    assert "WARNING" not in user.log(submitted)
+    assert "hpcrun: WARNING" not in user.log(submitted)
     logs = sorted(Path(submitted["run_dir"]).glob("logs/rank-*.log"))
     return [line for log in logs for line in log.read_text().splitlines() if line.startswith("world ")]
 
@@ -36,3 +36,9 @@ def test_a_script_with_torch_distributed(user, site):
 def test_a_script_with_jax_distributed(user, site):
     lines = [f"world 4 rank {rank} devices 1" for rank in range(4)]
     assert run_script(user, site, "jax", "jax_processes.py") == lines
+
+
+@pytest.mark.parametrize("site", launchers("srun-mpich"))
+def test_a_script_with_a_strategy_of_tensorflow(user, site):
+    lines = [f"world 4 rank {rank} weight 1.500" for rank in range(4)]
+    assert run_script(user, site, "tensorflow", "multiworker.py") == lines

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from hpcrun.distribution import trains_alone
+from hpcrun.distribution import find_framework, trains_alone
 from hpcrun.workload import bundled_names
 
 KERAS = "import keras\nmodel = keras.Sequential()\nmodel.fit([1], [2])\n"
@@ -14,7 +14,7 @@ INDEPENDENT = {
     "PyTorch": "from torch import nn\n",
     "JAX": "import jax.numpy as jnp\n",
     "a comment and a string": f'"""Like horovod, by mpi4py."""\n# import hpcrun.train\nprint("hpcrun.train")\n{KERAS}',
-    "strategy without a cluster": "import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n",
+    "a strategy for one process": "import tensorflow as tf\nstrategy = tf.distribute.MirroredStrategy()\n",
     "a variable's name": f"mpi4py = horovod = 1\n{KERAS}",
     "Python 2": "import keras\nprint 'horovod'\n",
     "other modules of hpcrun": f"import hpcrun\n{KERAS}",
@@ -30,6 +30,7 @@ DISTRIBUTED = {
     "PyTorch, short": "import torch\nimport torch.distributed as dist\n",
     "JAX": "import jax\njax.distributed.initialize()\n",
     "Lightning": "import torch, lightning as L\n",
+    "a strategy": "import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n",
     "TF_CONFIG": "import os, tensorflow as tf\nos.environ['TF_CONFIG'] = '{}'\n"
     "tf.distribute.MultiWorkerMirroredStrategy()\n",
     "cluster resolver": "import tensorflow as tf\nfrom tensorflow.distribute import cluster_resolver\n"
@@ -126,3 +127,51 @@ def test_a_strict_job_is_refused(tmp_path, monkeypatch, cli):
     assert (code, " --strict" in out) == (0, True)
     code, out, _ = cli(*argv, "-n", "1")
     assert (code, " --strict" in out) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "framework"),
+    [
+        (KERAS, "auto"),
+        (DISTRIBUTED["hpcrun.train"], "hpcrun"),
+        (DISTRIBUTED["mpi4py"], "auto"),
+        (DISTRIBUTED["Horovod"], "horovod"),
+        ("import horovod.torch as hvd, torch.distributed\n", "horovod"),
+        (DISTRIBUTED["PyTorch"], "torch"),
+        (DISTRIBUTED["Lightning"], "torch"),
+        (DISTRIBUTED["JAX"], "jax"),
+        (DISTRIBUTED["a strategy"], "tensorflow"),
+        (DISTRIBUTED["cluster resolver"], "tensorflow"),
+        (f"# hpcrun: framework=torch\n{KERAS}", "torch"),
+        (f"#hpcrun: framework = none\n{DISTRIBUTED['PyTorch']}", "none"),
+    ],
+)
+def test_the_framework_of_a_script(tmp_path, text, framework):
+    (tmp_path / "train.py").write_text(text)
+    argv = ("python3", "train.py")
+    assert find_framework(argv, tmp_path, "auto") == framework
+    assert find_framework(argv, tmp_path, "jax") == "jax"
+
+
+def test_a_dry_run_says_which_framework_it_found(tmp_path, monkeypatch, cli):
+    monkeypatch.chdir(tmp_path)
+    argv = ("submit", "train.py", "--site", "slurm", "--dry-run")
+    (tmp_path / "train.py").write_text(DISTRIBUTED["a strategy"])
+    code, out, err = cli(*argv, "-n", "2")
+    assert code == 0
+    assert "framework  tensorflow; variables of each rank: TF_CONFIG (--framework overrides it)\n" in err
+    assert " --framework tensorflow " in out
+    assert "would train alone" not in err
+    code, out, err = cli(*argv, "-n", "1")
+    assert (code, " --framework " in out, "framework  " in err) == (0, False, False)
+    _, out, err = cli(*argv, "-n", "2", "--framework", "torch")
+    assert ("framework  torch; " in err, " --framework " in out) == (True, False)
+    (tmp_path / "train.py").write_text("# hpcrun: framework=tourch\n")
+    code, out, err = cli(*argv, "-n", "2")
+    assert (code, out) == (2, "")
+    assert (
+        "# hpcrun: framework=tourch in the script: hpcrun does not know this framework\nHINT: one of auto, hpcrun"
+        in err
+    )
+    code, _, err = cli(*argv, "-n", "2", "--framework", "pytorch")
+    assert (code, "ERROR: --framework=pytorch: hpcrun does not know this framework" in err) == (2, True)

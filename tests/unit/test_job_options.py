@@ -18,6 +18,7 @@ CHANGED = {
     "no_gpu": True,
     "output_on_all_ranks": True,
     "strict": True,
+    "framework": "torch",
     "log_level": "ERROR",
     "cpu_bind": "sockets",
     "fusion_threshold_kb": 64,

@@ -1,0 +1,29 @@
+"""What a job gives its ranks for the framework through which they find each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpcrun.spec import JobSpec
+
+_VARIABLES = {
+    "tensorflow": "TF_CONFIG",
+    "torch": "MASTER_ADDR, MASTER_PORT, RANK and others",
+    "jax": "JAX_COORDINATOR_ADDRESS and others",
+    "horovod": "those of the launcher",
+    "none": "none",
+}
+
+
+def describe_framework(spec: JobSpec) -> str:
+    """Return one line about the framework and its variables; empty for one rank, an unknown one and hpcrun's own."""
+    variables = _VARIABLES.get(spec.framework)
+    if spec.resources.ranks == 1 or not variables:
+        return ""
+    return f"framework  {spec.framework}; variables of each rank: {variables} (--framework overrides it)"
+
+
+def launch_option(spec: JobSpec) -> str | None:
+    """Return the framework for which `hpcrun_launch` sets other variables than for all; None for no other ones."""
+    return spec.framework if spec.framework in {"tensorflow", "none"} and spec.resources.ranks > 1 else None
