@@ -4,8 +4,8 @@
 #                        rank 0 and the first of the ports that the ranks may use, which are free on this host; and for
 #                        tensorflow hpcrun_workers, the list of workers in TF_CONFIG
 # hpcrun_export_world    in each rank of several: exports the variables that are not set
-# Variables: HPCRUN_RUN_DIR with its hostfile, and hpcrun_hostfile_options; for ranks also hpcrun_master, hpcrun_port, hpcrun_workers,
-#            hpcrun_local_ranks, HPCRUN_RANK, HPCRUN_LOCAL_RANK, HPCRUN_NTASKS and HPCRUN_LAUNCHER
+# Variables: HPCRUN_RUN_DIR with its hostfile, hpcrun_ranks and hpcrun_hostfile_options; for ranks also
+#            hpcrun_master, hpcrun_port, hpcrun_workers, hpcrun_local_ranks, HPCRUN_RANK, HPCRUN_LOCAL_RANK, HPCRUN_NTASKS
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_world_names=(MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK)
 hpcrun_world_names+=(JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID TF_CONFIG)
@@ -56,15 +56,13 @@ hpcrun_choose_world() {
 }
 hpcrun_export_world() {
   local node='' host number values=()
-  if [ "$HPCRUN_LAUNCHER" = srun ]; then
-    node=${SLURM_NODEID-}
-  else
-    hpcrun_read_hosts
-    host=$(command uname -n)
-    for number in "${!hpcrun_hosts[@]}"; do
-      [ "${hpcrun_hosts[number]%%.*}" != "${host%%.*}" ] || node=$number
-    done
-  fi
+  hpcrun_read_hosts
+  host=$(command uname -n)
+  for number in "${!hpcrun_hosts[@]}"; do
+    [ "${hpcrun_hosts[number]%%.*}" != "${host%%.*}" ] || node=$number
+  done
+  # Slurm may know this host by another name. Ranks that Slurm did not start itself have the SLURM_PROCID of their launcher.
+  [ -n "$node" ] || [ "${SLURM_PROCID-}" != "$HPCRUN_RANK" ] || node=${SLURM_NODEID-}
   [[ $hpcrun_local_ranks =~ ^[1-9][0-9]*$ ]] || hpcrun_local_ranks=''
   if [ -z "$node" ] && [ -n "$hpcrun_local_ranks" ]; then
     node=$(((HPCRUN_RANK - HPCRUN_LOCAL_RANK) / hpcrun_local_ranks))
