@@ -92,7 +92,7 @@ def test_a_rank_gets_all_variables(tmp_path):
     [
         (2, 0, {"SLURM_PROCID": 2, "SLURM_NODEID": 1, "hpcrun_local_ranks": "2,1"}, "1", "1"),
         (3, 1, {"SLURM_PROCID": 3, "SLURM_NODEID": 1, "hpcrun_local_ranks": "2(x2)"}, "1", "2"),
-        (3, 1, {"SLURM_PROCID": 0, "SLURM_NODEID": 0, "hpcrun_local_ranks": 2}, "1", "2"),  # an unknown name of this host
+        (3, 1, {"SLURM_PROCID": 0, "SLURM_NODEID": 0, "hpcrun_local_ranks": 2}, "1", "2"),  # an unknown host
         (3, 1, {}, None, None),  # a launcher that does not tell
     ],
 )
