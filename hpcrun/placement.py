@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from hpcrun import launchers
 from hpcrun.errors import HpcrunError
 from hpcrun.gpus import count_local_gpus, gpus_per_allocated_node, requests_gpus
-from hpcrun.job_levels import parse_resources, resolve_site, select_levels
+from hpcrun.job_levels import parse_resources, resolve_site, select_levels, warn_of_misspelled
 from hpcrun.jobs import dependencies
 from hpcrun.scheduler import REGISTRY
 
@@ -182,10 +182,8 @@ def _plan_in_partition(
         if gpus_on_node is not None and merged.gpus > gpus_on_node and not request.no_gpu:
             _require_gpus(requested, gpus_on_node)
             merged, gpus_on_node = _without_gpus(merged), 0
-    if requested.time:
-        from hpcrun.resource_hints import explain_short_time
-
-        warnings += filter(None, [explain_short_time(requested.time)])
+    warnings += _warn_of_missing_units(requested)
+    warnings += warn_of_misspelled(requested, site) if target.scheduler.has_queue else []
     if request.no_gpu:
         merged, gpus_on_node = _without_gpus(merged), 0
     if launchers.site_launcher(resolved).starts_one_process and target.transport == "slurm" and not merged.ntasks:
@@ -199,6 +197,17 @@ def _plan_in_partition(
         resources, cpu_warnings = _give_cores_to_gpus(resources, resolved)
         warnings += cpu_warnings
     return resources, tuple(warnings)
+
+
+def _warn_of_missing_units(requested: Resources) -> Iterator[str]:
+    """Warn of a time limit or a memory size that Slurm reads in a much smaller unit than was probably meant."""
+    from hpcrun import resource_hints
+
+    if requested.time:
+        yield from filter(None, [resource_hints.explain_short_time(requested.time)])
+    for option in ("mem", "mem_per_gpu"):
+        size = getattr(requested, option)
+        yield from filter(None, [resource_hints.explain_small_memory(f"--{option.replace('_', '-')}", size)])
 
 
 def _give_cores_to_gpus(resources: Resources, site: Site) -> tuple[Resources, list[str]]:
@@ -265,9 +274,8 @@ def _warn_of_ignored_restarts(request: Request) -> Iterator[str]:
 def _fit_to_target(target: ExecutionTarget, requested: Resources, merged: Resources) -> Resources:
     """Use all nodes and tasks of the target, unless the user requested others."""
     if target.nodes and requested.nodes and requested.nodes > target.nodes:
-        raise HpcrunError(
-            f"--nodes={requested.nodes} is more than the {target.nodes} available",
-            hint="request fewer nodes, or list more hosts in --hostfile",
-        )
+        more = {"ssh": ", or list more hosts in --hostfile", "host": "; hpcrun run --hostfile=FILE runs on other hosts"}
+        what = f"--nodes={requested.nodes} is more than the {target.nodes} available"
+        raise HpcrunError(what, hint=f"give --nodes={target.nodes}{more.get(target.transport, '')}")
     has_ranks = requested.nodes or merged.ntasks or merged.ntasks_per_node or merged.gpus or target.gpus_on_node
     return replace(merged, nodes=requested.nodes or target.nodes, ntasks=merged.ntasks if has_ranks else target.ntasks)

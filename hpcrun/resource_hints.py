@@ -70,6 +70,13 @@ def explain_short_time(time: object) -> str:
     return f"--time={time} is {minutes} min {seconds} s; --time={time}:00 is {minutes} h {seconds} min"
 
 
+def explain_small_memory(option: str, size: object) -> str:
+    """Return a warning about a memory size without a unit that may have been meant in GB; else empty."""
+    if not re.fullmatch(r"[1-9]\d{0,2}", str(size)):
+        return ""
+    return f"{option}={size} is {size} MiB, as in sbatch; {option}={size}G is {size} GiB"
+
+
 def _propose_time(text: str) -> str:
     if colons := re.fullmatch(r"(\d+)(:\d\d:\d\d:\d\d)", text):  # PBS's days
         return f"{colons[1]}-{colons[2][1:]}"

@@ -44,6 +44,10 @@ def parse_time(time: str | int) -> float:
     return fields[0] * 60 + (fields[1] if len(fields) == 2 else 0)
 
 
+FEATURE = re.compile(r"[\w.:-]+")
+"""A feature, or the number of nodes with it, in a ``--constraint`` such as ``a100&nvme`` or ``[rack1*2|rack2*4]``."""
+
+
 def parse_memory(memory: str | int) -> float:
     """Parse a Slurm memory size and return it in MiB.
 

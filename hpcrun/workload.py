@@ -245,6 +245,19 @@ def copy_folder(name: str, source: str, parent: Path) -> Path:
     return target
 
 
+def _without_quotes(target: str) -> str:
+    """Return the line for a target that is a whole command line, as for ``sbatch --wrap``; empty for others."""
+    words = target.split()
+    starts_python = len(words) > 1 and Path(words[0]).name.startswith("python")
+    program, *args = words[1:] if starts_python and words[1].endswith(".py") else words or [target]
+    if program == target:
+        return ""
+    if program in bundled_names() or program.endswith(".py"):
+        return " ".join(["hpcrun submit", program, *(["--", *args] if args else [])])
+    is_program = starts_python or Path(program).is_file() or shutil.which(program)
+    return " ".join(["hpcrun submit --", program, *args]) if is_program else ""
+
+
 def _explain_unknown(target: str, path: Path) -> HpcrunError:
     """Return the error for a target that is no workload, folder or Python script."""
     if path.is_file():
@@ -255,9 +268,7 @@ def _explain_unknown(target: str, path: Path) -> HpcrunError:
         if path.suffix == ".ipynb":
             hint = f"jupyter nbconvert --to script {shlex.quote(target)} makes one of the notebook"
         return HpcrunError(f"{target} is not a Python script", hint=hint)
-    words = target.split()
-    if len(words) > 1 and (words[0] in bundled_names() or Path(words[0]).is_file()):
-        line = " ".join(["hpcrun submit", words[0], "--", *words[1:]])
+    if line := _without_quotes(target):
         return HpcrunError(f"there is no workload, folder or script {target!r}", hint=f"without quotes: {line}")
     if target == "help":
         return HpcrunError(

@@ -36,8 +36,15 @@ class Command(TyperCommand):
             HpcrunError: A value is empty, or begins with an equals sign after a short option.
         """
         if not ctx.resilient_parsing:
+            self._require_two_dashes(ctx, args)
             self._require_values(ctx, list(args))
         return super().parse_args(ctx, args)
+
+    def _require_two_dashes(self, ctx: Any, args: list[str]) -> None:
+        if any(word[:1] == "-" != word[1:2] and len(word) > 2 for word in args):  # the import takes time
+            from hpcrun.cli import single_dash
+
+            single_dash.require_two_dashes(self, ctx, args)
 
     def _require_values(self, ctx: Any, args: list[str]) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ def explain_job(error: Any, path: str, argv: Sequence[str]) -> HpcrunError | Non
     if not extra and not hasattr(error, "possibilities"):
         is_launched = line.launcher and isinstance(error, typer.BadParameter) and "-np" in argv
         return _explain_launcher(line, path, extra) if is_launched else None
-    if line.launcher:
+    if line.launcher and not _is_value_of_unknown(line.target, error, argv):
         return _explain_launcher(line, path, extra)
     return _explain_pair(line, path) or (_explain_extra(line, path, extra) if extra else None)
 
@@ -57,6 +58,12 @@ def require_workload(ctx: Any, argv: Sequence[str]) -> None:
         if has_sbatch_lines(file):
             hint += "; hpcrun reads no #SBATCH lines, so give their options before --"
         raise HpcrunError(f"{line.target} is not a Python script", hint=hint)
+
+
+def _is_value_of_unknown(word: str, error: Any, argv: Sequence[str]) -> bool:
+    """Return whether a word is the value of the option that Click does not know: ``--python /usr/bin/python3``."""
+    unknown = getattr(error, "option_name", "")
+    return unknown.startswith("--") and (unknown, word) in itertools.pairwise(argv)
 
 
 def _explain_launcher(line: JobLine, path: str, extra: Sequence[str]) -> HpcrunError:

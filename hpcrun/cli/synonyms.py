@@ -112,6 +112,9 @@ WRAPPERS = {"uv", "poetry", "pixi", "pipenv"}
 _DOWNLOADS = "--download --url --fetch"
 _NO_DOWNLOAD = "it downloads nothing; without options, it says which files to download, and where they go"
 
+QUEUE = "a command that queues jobs"
+"""The commands whose jobs get their nodes from a queue: ``hpcrun submit`` and ``hpcrun resubmit``."""
+
 ADVICE = {
     "hpcrun submit": {
         "--array -a --grid --param": "--sweep NAME=1..5 runs a task for each value of an option of the program",
@@ -127,6 +130,10 @@ ADVICE = {
         "docs/containers.md",
         "--hold -H": "--sbatch=--hold",
         "--export": "jobs get your environment; -x NAME=VALUE sets one variable",
+    },
+    QUEUE: {
+        "--hostfile --machinefile -machinefile --host-file": "Slurm chooses the nodes, --nodelist=a,b names some; "
+        "hpcrun run --hostfile FILE starts ranks over ssh",
     },
     "hpcrun run": {
         "--wait -W --follow --block --sync": "hpcrun run stays in the foreground until the job ends",
@@ -167,4 +174,5 @@ ADVICE = {
         "--verbose -v --debug --quiet": "hpcrun submit and run have --log-level=DEBUG; --version prints the version"
     },
 }
-"""What each command has in place of options that people expect; ``hpcrun run`` has what ``hpcrun submit`` has."""
+"""What each command has in place of options that people expect; ``hpcrun run`` has what ``hpcrun submit`` has, but not
+what `QUEUE` has."""

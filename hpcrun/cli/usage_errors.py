@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import typer
 
 from hpcrun.cli.job_lines import JobLine, adapt, assign, count_nodes, is_program
 from hpcrun.cli.job_mistakes import explain_job
-from hpcrun.cli.synonyms import ADVICE, COMMANDS, OPTIONS, SBATCH
+from hpcrun.cli.synonyms import ADVICE, COMMANDS, OPTIONS, QUEUE, SBATCH
 from hpcrun.errors import HpcrunError, closest_match
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def explain(error: Any, argv: Sequence[str]) -> HpcrunError:
     if hasattr(error, "possibilities"):
         return _unknown_option(error, path, list(argv))
     if isinstance(error, typer.BadParameter):
-        return _single_dash(error, path, list(argv)) or _bad_value(error, path)
+        return _bad_value(error, path)
     message = error.format_message().rstrip(".")
     if "unexpected extra argument" in message:
         return _extra_argument(error, path)
@@ -100,21 +99,32 @@ def _line_of_help(typed: str, argv: list[str]) -> str:
 
 def _unknown_option(error: Any, path: str, argv: list[str]) -> HpcrunError:
     typed = error.option_name
-    known = {name for param in _params(error) for name in (*param.opts, *param.secondary_opts)}
     if path == "hpcrun" and (line := _move_behind_command(error, argv)):
         return HpcrunError(f"{path} has no option {typed}", hint=f"options follow the command: {line}")
     helps = [param.help or "" for param in _params(error) if param.param_type_name == "argument"]
     if typed in {"--all", "-a"} and any(text.endswith(("or all.", "default: all.")) for text in helps):
         line = path if any(text.endswith("default: all.") for text in helps) else f"{path} all"
         return HpcrunError(f"{path} has no option {typed}", hint=f"did you mean {line}?")
-    hint = _option_hint(error, {name for name in known if name.startswith("-")}, path, argv)
-    return HpcrunError(f"{path} has no option {typed}", hint=hint or f"{path} --help lists its options")
+    hint = hint_option(typed, error.ctx, argv)
+    return HpcrunError(f"{path} has no option {typed}", hint=hint)
 
 
-def _option_hint(error: Any, known: set[str], path: str, argv: list[str]) -> str:
+def hint_option(typed: str, ctx: Any, argv: list[str]) -> str:
+    """Return what to type in place of an unknown option.
+
+    Args:
+        typed: The option.
+        ctx: Click's context of the command.
+        argv: The arguments of hpcrun.
+    """
+    known = {name for param in ctx.command.params for name in (*param.opts, *param.secondary_opts)}
+    hint = _option_hint(typed, ctx, {name for name in known if name.startswith("-")}, argv)
+    return hint or f"{ctx.command_path} --help lists its options"
+
+
+def _option_hint(typed: str, ctx: Any, known: set[str], argv: list[str]) -> str:
     """Return what the user probably meant by an unknown option; empty if nothing is similar."""
-    typed = error.option_name
-    value = _value_of(typed, argv)
+    path, value = ctx.command_path, value_of(typed, argv)
     for_jobs = "--ntasks" in known
     dashed = typed.replace("_", "-")
     synonym = next((name for name, words in OPTIONS.items() if dashed in words.split() and name in known), None)
@@ -125,15 +135,18 @@ def _option_hint(error: Any, known: set[str], path: str, argv: list[str]) -> str
     is_list = typed in {"-H", "--host"} or (typed == "--hosts" and "," in value)
     if "--hostfile" in known and value and is_list and not Path(value).exists():
         return f"printf '%s\\n' {shlex.join(value.split(','))} > hosts; then --hostfile=hosts"
-    if advice := _advise(typed, value, [path, *(["hpcrun submit"] if for_jobs else [])]):
+    shared = ["hpcrun submit", *([QUEUE] if "--hostfile" not in known else [])] if for_jobs else []
+    if advice := _advise(typed, value, [path, *shared]):
         return advice
     if synonym:
-        return f"did you mean {assign(synonym, adapt(value, typed, synonym, count_nodes(argv)))}?"
+        meant = f"did you mean {assign(synonym, adapt(value, typed, synonym, count_nodes(argv)))}?"
+        is_processes = dashed == "--nproc-per-node" and value.isdigit()  # torchrun's, with or without GPUs
+        return f"{meant} without GPUs: --ntasks-per-node={value}" if is_processes else meant
     if for_jobs and typed.removeprefix("--") in SBATCH.split():
         return f"for sbatch's option, write --sbatch='{assign(typed, value)}'"
     if similar:
         return f"did you mean {assign(similar, value)}?"
-    line = JobLine(argv, _params(error)) if for_jobs else None
+    line = JobLine(argv, ctx.command.params) if for_jobs else None
     return f"a program's own options go after --: {line.corrected()}" if line and line.target else ""
 
 
@@ -166,13 +179,15 @@ def _move_behind_command(error: Any, argv: list[str]) -> str:
     return shlex.join(["hpcrun", command, *before, *behind]) if error.option_name in known else ""
 
 
-def _value_of(option: str, argv: list[str]) -> str:
+def value_of(option: str, argv: list[str]) -> str:
     """Return the value of an option in the arguments; empty without one."""
     for number, word in enumerate(argv):
         name, equals, value = word.partition("=")
         if name == option:
             following = argv[number + 1] if number + 1 < len(argv) else ""
             return value if equals else "" if following.startswith("-") else following
+        if len(option) == 2 and name.startswith(option):  # -G2
+            return word[2:]
     return ""
 
 
@@ -214,21 +229,6 @@ def _extra_argument(error: Any, path: str) -> HpcrunError:
     return HpcrunError(
         f"{path} got an unexpected argument: {extra}", hint=_example(error, path) or f"see {path} --help"
     )
-
-
-def _single_dash(error: Any, path: str, argv: list[str]) -> HpcrunError | None:
-    """Explain a long option with one dash, which Click reads as a short one with a value: ``-np 4``."""
-    words = {name for names in OPTIONS.values() for name in names.split() if len(name) > 2 and name[1] != "-"}
-    typed = next((word for word in argv if word.partition("=")[0] in words), "").partition("=")[0]
-    if not typed or _quoted(error.message).partition("=")[0] != typed[2:]:
-        return None
-    return _unknown_option(_UnknownOption(typed, error.ctx), path, argv)
-
-
-@dataclass
-class _UnknownOption:
-    option_name: str
-    ctx: Any
 
 
 def _params(error: Any) -> Sequence[Any]:

@@ -17,8 +17,10 @@ from string import Formatter
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import closest_match
+from hpcrun.resources import FEATURE
 from hpcrun.schedulers import slurm_limits, slurm_nodes, slurm_policies
 from hpcrun.schedulers.environment import prefix_slurm_conf
+from hpcrun.schedulers.slurm_names import list_names
 from hpcrun.schedulers.slurm_partitions import find_partition, query_partitions
 
 if TYPE_CHECKING:
@@ -27,9 +29,6 @@ if TYPE_CHECKING:
     from hpcrun.schedulers.slurm_partitions import SlurmPartition
 
 _COMMAND = re.compile(r"(?<=; )(?=(?:sinfo|sacctmgr|scontrol|squeue) )")
-
-MAX_NAMES = 12
-"""Maximum number of names in a list."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +62,6 @@ def explain_refusal(message: str, resources: Resources, slurm: SlurmClient) -> M
             hint = next(filter(None, map(facts.fill, entry["hint"])), "")
             return Meaning(entry["name"], details, _COMMAND.sub(lambda _: prefix_slurm_conf(slurm.conf, ""), hint))
     return None
-
-
-def _join(names: list[str]) -> str:
-    return ", ".join(names[:MAX_NAMES]) + ", ..." * (len(names) > MAX_NAMES)
 
 
 @dataclass(frozen=True)
@@ -105,7 +100,7 @@ class Facts:
     @property
     def partitions(self) -> str:
         """All partitions."""
-        return _join([one.name for one in self._partitions])
+        return list_names([one.name for one in self._partitions])
 
     @property
     def like_partition(self) -> str:
@@ -135,19 +130,36 @@ class Facts:
             + (", ".join(f"{count} {kind} GPUs".replace("  ", " ") for kind, count in group.gpus.items()) or "no GPUs")
             for group in self._own.nodes
         ]
-        return _join(groups)
+        return list_names(groups)
 
     @property
     def node_names(self) -> str:
         """The nodes of the job's partition, as a node list."""
-        return _join([group.names for group in self._own.nodes]) if self._own else ""
+        return list_names([group.names for group in self._own.nodes]) if self._own else ""
+
+    @property
+    def _feature_names(self) -> list[str]:
+        groups = self._own.nodes if self._own else ()
+        names = [name for group in groups for name in group.features.split(",") if name not in {"", "(null)"}]
+        return list(dict.fromkeys(names))
 
     @property
     def features(self) -> str:
         """The features of the partition's nodes."""
-        groups = self._own.nodes if self._own else ()
-        names = [name for group in groups for name in group.features.split(",") if name not in {"", "(null)"}]
-        return _join(list(dict.fromkeys(names)))
+        return list_names(self._feature_names)
+
+    @property
+    def no_features(self) -> str:
+        """The partition, if its nodes have no features."""
+        return self.partition if self._own and self._own.nodes and not self._feature_names else ""
+
+    @property
+    def like_constraint(self) -> str:
+        """The constraint that was probably meant, if each of its unknown features is a misspelled one."""
+        given, known = self.resources.constraint or "", self._feature_names
+        unknown = [word for word in FEATURE.findall(given) if word not in known and not word.isdigit()]
+        likes = {word: closest_match(word, known) for word in unknown}
+        return FEATURE.sub(lambda word: likes.get(word[0]) or word[0], given) if unknown and all(likes.values()) else ""
 
     @cached_property
     def _obstacles(self) -> list[slurm_limits.Obstacle]:
@@ -170,7 +182,12 @@ class Facts:
     @property
     def accounts(self) -> str:
         """This user's accounts."""
-        return _join(list(self._accounts))
+        return list_names(list(self._accounts))
+
+    @property
+    def like_account(self) -> str:
+        """The account that was probably meant."""
+        return closest_match(self.resources.account or "", list(self._accounts)) or ""
 
     @property
     def first_account(self) -> str:
@@ -185,7 +202,12 @@ class Facts:
     @property
     def qos_names(self) -> str:
         """This user's QoS, with the given account if there is one."""
-        return _join(self._qos)
+        return list_names(self._qos)
+
+    @property
+    def like_qos(self) -> str:
+        """The QoS that was probably meant."""
+        return closest_match(self.resources.qos or "", self._qos) or ""
 
     @property
     def first_qos(self) -> str:
@@ -197,7 +219,7 @@ class Facts:
         """The limit that sbatch named."""
         account = self.resources.account or next(iter(self._accounts), "")
         qos = [self.resources.qos or "normal", self._own.properties.get("QoS", "") if self._own else ""]
-        return _join(slurm_policies.query_limits(self.slurm, self.reason, qos=qos, account=account))
+        return list_names(slurm_policies.query_limits(self.slurm, self.reason, qos=qos, account=account))
 
     @property
     def request(self) -> str:
@@ -242,4 +264,4 @@ class Facts:
     @property
     def reservations(self) -> str:
         """All reservations."""
-        return _join([one.name for one in slurm_nodes.query_reservations(self.slurm)])
+        return list_names([one.name for one in slurm_nodes.query_reservations(self.slurm)])

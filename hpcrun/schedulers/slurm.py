@@ -115,24 +115,30 @@ def _dependency_warnings(dependency: str, conf: str | None) -> list[str]:
     return warnings
 
 
-def _query_obstacles(spec: JobSpec) -> list[Obstacle]:
-    """Return why Slurm would not start a job: limits of its partitions, its QoS and its account."""
+def _query_obstacles(spec: JobSpec) -> tuple[list[Obstacle], list[str]]:
+    """Return why Slurm would not start a job, and warnings.
+
+    The obstacles are limits of its partitions, its QoS and its account; the warnings are about names of these.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
-    from hpcrun.schedulers import slurm_limits, slurm_partitions, slurm_qos
+    from hpcrun.schedulers import slurm_limits, slurm_names, slurm_partitions, slurm_qos
 
     resources, slurm = slurm_limits.requested_resources(spec), SlurmClient(spec.site.slurm_conf)
     if not resources:
-        return []
+        return [], []
     query = partial(slurm_partitions.query_partitions, slurm, timeout=slurm_limits.QUERY_SECONDS)
     with ThreadPoolExecutor(1) as pool:
         policies = pool.submit(slurm_qos.query_policies, slurm)
         partitions = query(hardware=False)
     found = slurm_limits.find_obstacles(resources, partitions)
     if any(one.is_certain for one in found):  # the hint depends on the size of a node
-        return slurm_limits.find_obstacles(resources, query(hardware=True)) or found
-    exceeded = slurm_qos.find_obstacles(resources, partitions, policies.result()) if partitions else []
-    return [*found, *(exceeded if exceeded and slurm_qos.are_enforced(slurm) else [])]
+        return slurm_limits.find_obstacles(resources, query(hardware=True)) or found, []
+    if not partitions:
+        return found, []
+    exceeded = slurm_qos.find_obstacles(resources, partitions, policies.result())
+    enforced = exceeded if exceeded and slurm_qos.are_enforced(slurm) else []
+    return [*found, *enforced], slurm_names.warn_of_unknown(resources, policies.result(), slurm)
 
 
 def _node_warnings(spec: JobSpec) -> list[str]:
@@ -193,14 +199,14 @@ class SlurmScheduler(Scheduler):
         Raises:
             HpcrunError: Its partition has too few nodes or cores.
         """
-        obstacles = _query_obstacles(spec)
+        obstacles, name_warnings = _query_obstacles(spec)
         for one in obstacles:
             if one.is_certain:
                 raise HpcrunError(one.fault, hint=one.hint)
         warnings = [
             f"Slurm will not start this job: {one.fault}" + f" ({one.hint})" * bool(one.hint) for one in obstacles
         ]
-        warnings += _node_warnings(spec)
+        warnings += [*name_warnings, *_node_warnings(spec)]
         if spec.resources.dependency:
             warnings += _dependency_warnings(spec.resources.dependency, spec.site.slurm_conf)
         return warnings

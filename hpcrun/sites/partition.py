@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpcrun.field_checks import check_fields, require_one_line
-from hpcrun.resources import Resources, require_sbatch_option
+from hpcrun.resources import FEATURE, Resources, require_sbatch_option
 from hpcrun.sites.limits import FORBID, Limits
 from hpcrun.sites.software_tables import Conda, Container
 from hpcrun.sites.tables import Cuda, CustomLauncher, Gpu, LauncherName, Modules, Mpi, check_variable_name
@@ -35,7 +34,7 @@ def matching_levels(
         names: The names in each of the tables of `LEVELS`; those of accounts are patterns.
         resources: The job's, with one partition at most.
     """
-    features = re.split(r"[^\w.:-]+", resources.constraint or "")
+    features = FEATURE.findall(resources.constraint or "")
     account = (resources.account or "").lower()
     matches: dict[str, Callable[[str], bool]] = {
         "partitions": lambda name: name == resources.partition,

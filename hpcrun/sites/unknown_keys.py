@@ -76,6 +76,10 @@ def _similar_keys(table: tuple[str, ...], typed: str, value: Any) -> list[str]:
     score = {key: _similarity(typed, key) for key in fitting}
     least = 1 if 1 in score.values() else 1 / 3
     near = sorted((key for key in score if score[key] >= least), key=lambda key: -score[key])
+    if not near:  # misspelled, and of a table in this one: partion for defaults.partition
+        last_words = [key.rpartition(".")[2] for key in fitting]
+        meant = closest_match(typed, last_words)
+        near = [key for key, word in zip(fitting, last_words, strict=True) if word == meant]
     misspelled = closest_match(typed, valid_keys(table))
     if misspelled and not elsewhere and (misspelled in fitting or not near):
         return [misspelled]

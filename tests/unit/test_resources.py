@@ -131,3 +131,15 @@ def test_higher_layers_override_values_and_extend_lists():
 def test_submit_warns_of_a_time_of_a_few_minutes(cli):
     _, _, err = cli("submit", "lenet5", "--site", "slurm", "-t", "1:30", "--dry-run")
     assert "WARNING: --time=1:30 is 1 min 30 s; " in err
+
+
+@pytest.mark.parametrize(("option", "warning"), [
+    ("--mem=64", "WARNING: --mem=64 is 64 MiB, as in sbatch; --mem=64G is 64 GiB\n"),
+    ("--mem-per-gpu=16", "WARNING: --mem-per-gpu=16 is 16 MiB"),
+    ("--mem=4000", ""),
+    ("--mem=64G", ""),
+    ("--mem=0", ""),  # all the memory of a node
+])  # fmt: skip
+def test_submit_warns_of_a_memory_size_without_a_unit_that_may_be_in_gb(cli, option, warning):
+    _, _, err = cli("submit", "lenet5", "--site", "slurm", option, "--dry-run")
+    assert warning in err if warning else "MiB" not in err

@@ -183,3 +183,33 @@ def test_force_purge_unloads_sticky_modules(layers, cli):
     (layers["user"] / "cluster.toml").write_text("[modules]\nforce_purge = true\n")
     script, _ = dry_run(cli)
     assert "hpcrun_module force-purge" in script
+
+
+NAMES = """
+defaults.constraint = "gpu"
+[qos.regular]
+[qos.debug]
+[qos.gpu_h100-t3]
+[constraints.a100]
+defaults.account = "physics"
+[accounts."*_g"]
+"""
+
+
+@pytest.mark.parametrize(("options", "warning"), [
+    (["-q", "debg"], "lists no QoS debg; did you mean --qos=debug?"),
+    (["-q", "regualr"], "did you mean --qos=regular?"),
+    (["-q", "regulax"], "did you mean --qos=regular?"),
+    (["-C", "gpus&hbm80g"], "lists no constraint gpus; did you mean --constraint=gpu&hbm80g?"),
+    (["-A", "phisics"], "lists no account phisics; did you mean --account=physics?"),
+    # names that may well exist
+    *[([option, name], "") for option, name in [
+        ("-q", "debug"), ("-q", "premium"), ("-q", "gpu_a100-t3"), ("-q", "gpu_h100-t4"), ("-C", "cpu"), ("-C", "v100"),
+        ("-C", "a100*2"), ("-C", "a100_80"), ("-A", "m1_g"),
+    ]],
+])  # fmt: skip
+def test_submit_warns_of_a_name_that_is_nearly_one_of_the_site_file(cli, layers, options, warning):
+    (layers["user"] / "alps.toml").write_text(NAMES)
+    code, _, err = cli("submit", "--site", "alps", *options, "--dry-run", "--", "true")
+    assert code == 0, err
+    assert warning in err if warning else "lists no" not in err

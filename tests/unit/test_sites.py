@@ -124,7 +124,8 @@ def test_an_unknown_key_names_the_line_and_the_nearest_key(layers):
         ('module_load = ["gcc"]', "modules.load"),
         ('scratch = "/scratch"', "run_root"),
         # neither
-        *[("tmie = 1", None), ("[qos.gpu]\nmax_jobs = 4", None)],
+        ("tmie = 1", "defaults.time"),
+        *[("warp = 1", None), ("[qos.gpu]\nmax_jobs = 4", None)],
     ],
 )
 def test_an_unknown_key_names_the_keys_that_were_meant(layers, line, suggestion):
@@ -183,6 +184,9 @@ def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers)
         ('[partitions.p]\ndata = {a = "x"}', "data is a top-level table: [data]\n"),
         ('[slurm]\npartion = "gpu"\ntime = "1"', "unknown key slurm; its keys belong to [defaults]\n"),
         ('[sbatch]\npartition = "gpu"', "expected a list: [...]; its keys belong to [defaults]"),
+        ('partion = "gpu"', "unknown key partion; did you mean defaults.partition?\n"),
+        ('acount = "lab"', "unknown key acount; did you mean defaults.account?\n"),
+        ("[partition.gpu]", "unknown key partition; did you mean partitions?\n"),
         ('[partitions.p]\ndata = "x"', "unknown key partitions.p.data; did you mean cuda.data_dir?\n"),
     ],
 )

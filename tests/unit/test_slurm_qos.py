@@ -71,3 +71,24 @@ def test_submit_warns_where_slurm_enforces_limits(fake_slurm, cli, enforced, war
     code, _, err = cli("submit", "--site", "slurm", "-q", "tiny", "-N", "2", "--", "true")
     warning = "WARNING: Slurm will not start this job: --nodes=2 is more than QoS tiny allows: 1 node (give --nodes=1"
     assert (code, warning in err) == (0, warns), err
+
+
+@pytest.mark.parametrize(("enforced", "options", "warnings"), [
+    ("none", ["-q", "tny"], ["Slurm has no QoS tny; it has normal, tiny, over, partqos, many; did you mean --qos=ti"]),
+    ("none", ["-q", "tiny"], []),
+    ("none", ["-A", "gamma"], ["gamma is no account of yours in Slurm; yours are alpha, beta"]),
+    ("none", ["-A", "ALPHA"], []),
+    ("associations", ["-q", "x", "-A", "gamma"], ["Slurm has no QoS x; "]),  # sbatch refuses the account
+    ("associations,limits,qos", ["-q", "x", "-A", "gamma"], []),
+])  # fmt: skip
+def test_submit_warns_of_names_that_slurm_accepts_but_does_not_know(fake_slurm, cli, enforced, options, warnings):
+    config = CONFIG.format(enforce=enforced, name="c", select="cons_tres", version="22.05.8", tmp="/tmp")
+    answers = f"*config) echo '{config}' ;; *) echo '{PARTITIONS}' ;;"
+    fake_slurm.replace_command("scontrol", f'case "$*" in {answers} esac')
+    queries = f"""*"show qos"*) echo '{QOS}' ;; *"show assoc"*) echo '{ACCOUNTS}' ;;"""
+    fake_slurm.replace_command("sacctmgr", f'case "$*" in {queries} esac')
+    (fake_slurm.folder / "id").write_text("1")
+    code, _, err = cli("submit", "--site", "slurm", *options, "--", "true")
+    assert code == 0
+    assert err.count("WARNING: ") == len(warnings), err
+    assert all(f"WARNING: {warning}" in err for warning in warnings), err

@@ -63,6 +63,22 @@ MISTAKES = {
     "submit lenet5 --reservation maint": "write --sbatch='--reservation=maint'",
     "status --jsn": "did you mean --json?",
     "--versio": "did you mean --version?",
+    # long options with one dash
+    "submit lenet5 -nodes 2": "ERROR: hpcrun submit has no option -nodes\nHINT: did you mean --nodes=2?\n",
+    "submit lenet5 -time=10": "did you mean --time=10?",
+    "submit -dry-run lenet5": "did you mean --dry-run?\n",
+    "submit lenet5 -gpus 2": "did you mean --gpus-per-node=2?",
+    "submit lenet5 -G2": "did you mean --gpus-per-node=2?",
+    "submit lenet5 -job_name x": "did you mean --job-name=x?",
+    "submit lenet5 -machinefile hosts": "has no option -machinefile\nHINT: Slurm chooses the nodes",
+    "status -state failed": "did you mean --state=failed?",
+    "logs -follow": "has no option -follow\nHINT: did you mean --follow?",
+    "submit lenet5 --nproc_per_node 4": "did you mean --gpus-per-node=4? without GPUs: --ntasks-per-node=4\n",
+    "submit lenet5 --hostfile hosts": "hpcrun run --hostfile FILE starts ranks over ssh",
+    "submit lenet5 --machinefile hosts": "hpcrun run --hostfile FILE starts ranks over ssh",
+    "run lenet5 --machinefile hosts": "did you mean --hostfile=hosts?",
+    "submit --python /usr/bin/python2 train.py": "has no option --python\nHINT: jobs use the Python of the active",
+    "submit --site local -N 2 lenet5": "HINT: give --nodes=1; hpcrun run --hostfile=FILE runs on other hosts",
     "submit lenet5 --array=1-5": "--sweep NAME=1..5 runs a task for each value",
     "submit lenet5 -a 1-5": "--sweep NAME=1..5 runs a task for each value",
     "submit lenet5 --wrap ./a.out": "any command goes after --: hpcrun submit -- COMMAND",
@@ -279,7 +295,8 @@ def test_a_group_without_a_command_prints_its_help(cli):
 
 
 @pytest.mark.parametrize(("path", "words"), [
-    *[(path, " ".join(table)) for path, table in synonyms.ADVICE.items()],
+    *[(path, " ".join(table)) for path, table in synonyms.ADVICE.items() if path != synonyms.QUEUE],
+    *[(path, " ".join(synonyms.ADVICE[synonyms.QUEUE])) for path in ("hpcrun submit", "hpcrun resubmit")],
     ("hpcrun submit", " ".join(f"--{name}" for name in synonyms.SBATCH.split())),
 ])  # fmt: skip
 def test_options_that_a_command_has_need_no_advice(cli, path, words):
@@ -326,7 +343,16 @@ def test_a_notebook_and_a_quoted_command_line_are_explained(cli, tmp_path):
     (tmp_path / "x.py").write_text("")
     script = str(tmp_path / "x.py")
     assert f"HINT: without quotes: hpcrun submit {script} -- --lr 1\n" in cli("submit", f"{script} --lr 1")[2]
-    assert "HINT: without quotes: hpcrun submit lenet5 -- --epochs 3\n" in cli("submit", "lenet5 --epochs 3")[2]
+    lines = {
+        "lenet5 --epochs 3": "lenet5 -- --epochs 3",
+        "python train.py --epochs 3": "train.py -- --epochs 3",
+        "python3 -m train --epochs 3": "-- python3 -m train --epochs 3",
+        "hostname -s": "-- hostname -s",
+        "train.py ": "train.py",
+    }
+    for target, line in lines.items():
+        assert f"HINT: without quotes: hpcrun submit {line}\n" in cli("submit", target)[2]
+    assert "HINT: looked in" in cli("submit", " ")[2]
     assert "ERROR: there is no workload, folder or script '  '\nHINT: " in cli("submit", "  ")[2]
     assert "hpcrun run -n 2 'my prog.py'\n" in cli("run", "mpirun", "-n", "2", "my prog.py")[2]
 
