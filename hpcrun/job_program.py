@@ -34,7 +34,7 @@ def require_program(argv: Sequence[str], spec: JobSpec) -> None:
     Raises:
         HpcrunError: It does not exist, is not executable, or its interpreter would not be found.
     """
-    name, site = argv[0], spec.site
+    name = argv[0]
     file, shown = spec.directory / paths.expand_user(name), shlex.quote(name)
     file = file.resolve() if ".." in file.parts else file
     if "/" in name and (missing := _find_missing(file, spec)):
@@ -42,26 +42,64 @@ def require_program(argv: Sequence[str], spec: JobSpec) -> None:
         what = f"no such program in {file.parent}" if missing == file else f"no folder {missing}"
         hint = f"did you mean {_format_like(like, name, spec.directory)}?" if like else "make it first, or name another"
         raise HpcrunError(f"{name}: there is {what}", hint=hint)
-    variables = {*site.environment, *site.mpi.environment, *site.prepend_path, *dict(spec.environment)}
-    sets_path = site.modules.load or site.activation_keys or site.setup or len(spec.template_folders) > 1
     try:
         is_folder, is_file = file.is_dir(), file.is_file()
     except OSError:  # only the nodes may have access
         return
     if "/" in name and is_folder:
         raise HpcrunError(f"{name} is a folder", hint=f"name the program in it: {shown.rstrip('/')}/PROGRAM")
-    if not is_file or ("/" not in name and (shutil.which(name) or sets_path or "PATH" in variables)):
+    _require_script(argv, spec)
+    if not is_file or ("/" not in name and (shutil.which(name) or _has_own_path(spec))):
         return
     try:
         first = _read_first_line(file)
     except OSError:
         first = _BINARY  # which runs without permission to read it
     if "/" not in name:
-        raise HpcrunError(f"{name} is not on PATH", hint=f"for the file in this folder: ./{shown}")
+        line = shlex.join(["hpcrun", "submit", name, *(["--", *argv[1:]] if argv[1:] else [])])
+        hint = f"without --, hpcrun starts it with Python: {line}" if file.suffix == ".py" else ""
+        raise HpcrunError(f"{name} is not on PATH", hint=hint or f"for the file in this folder: ./{shown}")
     _require_interpreter(argv, file, first)
     if first.startswith(b"#!") and first.endswith(b"\r\n") and _ends_with_program(first[2:].split()):
         what = f"{name} has Windows line ends, so its interpreter is not found"
         raise HpcrunError(what, hint=f"sed -i 's/\\r$//' {shown}")
+
+
+def _require_script(argv: Sequence[str], spec: JobSpec) -> None:
+    """Refuse a script that an interpreter would not find: ``python trian.py``."""
+    name = Path(argv[0]).name
+    script = argv[1] if len(argv) > 1 else ""
+    is_script = name.startswith("python") and script.endswith(".py")
+    is_script |= name in {"bash", "sh", *_INTERPRETERS.values()} and Path(script).suffix in {".sh", *_INTERPRETERS}
+    if not is_script or script.startswith("-"):
+        return
+    file = spec.directory / paths.expand_user(script)
+    if missing := _find_missing(file, spec):
+        like = _find_similar(file, missing, is_program=False)
+        meant = os.path.relpath(like, spec.directory) if like else ""
+        hint = f"did you mean {shlex.quote(meant)}?" if like else "make it first, or name another"
+        raise HpcrunError(f"{script}: there is no such script in {file.parent}", hint=hint)
+
+
+def find_warnings(argv: Sequence[str], spec: JobSpec) -> tuple[str, ...]:
+    """Return a warning about a program that is not on PATH here, unless the job has another PATH.
+
+    Args:
+        argv: The program and its arguments.
+        spec: The job.
+    """
+    if spec.container or not argv or "/" in argv[0] or "$" in argv[0] or shutil.which(argv[0]) or _has_own_path(spec):
+        return ()
+    where = "" if spec.transport == "host" else ", and may be missing on the nodes, too"
+    return (f"{argv[0]} is not on PATH here{where}",)
+
+
+def _has_own_path(spec: JobSpec) -> bool:
+    """Return whether the site, a template or ``-x`` may set the PATH of the job."""
+    site = spec.site
+    variables = {*site.environment, *site.mpi.environment, *site.prepend_path, *dict(spec.environment)}
+    is_set = site.modules.load or site.activation_keys or site.setup or len(spec.template_folders) > 1
+    return bool(is_set) or "PATH" in variables
 
 
 def _require_interpreter(argv: Sequence[str], file: Path, first: bytes) -> None:
@@ -107,14 +145,15 @@ def _find_missing(file: Path, spec: JobSpec) -> Path | None:
     return None
 
 
-def _find_similar(file: Path, missing: Path) -> Path | None:
-    """Return the program with a similar name, or of that name in a folder with a similar one."""
+def _find_similar(file: Path, missing: Path, *, is_program: bool = True) -> Path | None:
+    """Return the program, or script, with a similar name, or of that name in a folder with a similar one."""
     rest = file.relative_to(missing)
     try:
         entries = {entry.name: entry / rest for entry in missing.parent.iterdir()}
     except OSError:
         return None
-    programs = [name for name, entry in entries.items() if entry.is_file() and os.access(entry, os.X_OK)]
+    mode = os.X_OK if is_program else os.R_OK
+    programs = [name for name, entry in entries.items() if entry.is_file() and os.access(entry, mode)]
     like = closest_match(missing.name, programs)
     return entries[like] if like else None
 

@@ -48,7 +48,9 @@ class Request(JobOptions):
     def __post_init__(self) -> None:
         for name, _ in self.environment:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise HpcrunError(f"{name!r} is not a valid variable name", hint="use letters, digits and _")
+                raise HpcrunError(
+                    f"{name!r} is not a valid variable name", hint="use letters, digits and _, and begin with no digit"
+                )
             if option := OPTIONS_OF_VARIABLES.get(name):
                 raise HpcrunError(f"{name} is not set with -x", hint=f"{option} sets it")
             if (

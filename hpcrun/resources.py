@@ -261,7 +261,10 @@ class Resources:
                 "give the memory of a node (--mem), of a core (--mem-per-cpu) or of a GPU (--mem-per-gpu)",
             )
         if self.ntasks and self.nodes and self.ntasks < self.nodes:
-            fail(f"--ntasks={self.ntasks} leaves some of --nodes={self.nodes} without a rank", "request fewer nodes")
+            fail(
+                f"--ntasks={self.ntasks} leaves some of --nodes={self.nodes} without a rank",
+                f"give --nodes={self.ntasks}, or --ntasks={self.nodes} or more",
+            )
         if self.ntasks and self.nodes and self.ntasks_per_node and self.ntasks > self.nodes * self.ntasks_per_node:
             fail(
                 f"--ntasks={self.ntasks} ranks do not fit on --nodes={self.nodes} with "

@@ -117,7 +117,7 @@ _TERMINATING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIG
 
 
 def _prepare(ctx: typer.Context, parameters: JobParameters, target: str | None, **more: Any) -> "Plan":
-    from hpcrun import submission
+    from hpcrun import job_program, submission
 
     if target and "=" in target and not Path(target).exists():
         raise HpcrunError(f"there is no workload {target!r}", hint=f"-x takes one variable; repeat it: -x {target}")
@@ -136,6 +136,8 @@ def _prepare(ctx: typer.Context, parameters: JobParameters, target: str | None, 
     for word in _find_misplaced_options(ctx, target, request.args):
         if word != "--dry-run" or not parameters.dry_run:
             output.message(f"WARNING: {word} after -- is an argument of the program; before --, it is hpcrun's")
+    for warning in job_program.find_warnings(request.args, plan.spec) if target is None else ():
+        output.message(f"WARNING: {warning}")
     if target is None and (program := Path(request.args[0]).name) in LAUNCHERS and plan.spec.resources.ranks > 1:
         output.message(
             f"WARNING: each of the {plan.spec.resources.ranks} ranks would start {program}\n"

@@ -37,7 +37,11 @@ COMMANDS = {
         "allow": "trust accept approve",
         "diff": "compare changes",
     },
-    "hpcrun workload": {"list": "ls", "show": "cat view info help options"},
+    "hpcrun workload": {
+        "list": "ls",
+        "show": "cat view info help options",
+        "new": "init create copy add start clone fork",
+    },
 }
 """What other programs call each command, by group of commands."""
 
@@ -158,12 +162,14 @@ ADVICE = {
     },
     "hpcrun report": {"--pdf --format --md --markdown --png": "it writes HTML, which a browser prints to PDF"},
     "hpcrun result": {
-        "--metric --metrics --key -m --name": "it shows all metrics; --json prints them for other programs"
+        "--sort --sort-by --order --best --top": "hpcrun compare shows how runs differ, and --json prints all",
+        "--metric --metrics --key -m --name": "it shows all metrics; --json prints them for other programs",
     },
     "hpcrun logs": {"--stderr --err --stdout --out -e -o": "it prints stdout and stderr"},
     "hpcrun site init": {"--name --site": "the name has no option: hpcrun site init mycluster"},
     "hpcrun watch": {
-        "--interval --refresh --every -n -i": "it shows each change; hpcrun status --watch 5 shows a table every 5 s"
+        "--follow -f --live": "it follows the job until it ends",
+        "--interval --refresh --every -n -i": "it shows each change; hpcrun status --watch 5 shows a table every 5 s",
     },
     "hpcrun status": {
         "--user --users --all-users -u": "it lists your own runs; squeue --user=NAME lists any user's jobs",

@@ -205,7 +205,9 @@ def _bad_value(error: Any, path: str) -> HpcrunError:
         hint = f"the number of ranks depends on it: give one number, as --nodes={given.partition('-')[2]}"
     if param.param_type_name == "option" and " -" in given:
         hint = f"without quotes: {assign(name, given.partition(' ')[0])} {given.partition(' ')[2]}"
-    wrong = error.message.rstrip(".")
+    if like := closest_match(given, [str(choice) for choice in getattr(param.type, "choices", ())]):
+        hint = f"did you mean {assign(name, like) if name.startswith('-') else like}?"
+    wrong = error.message.rstrip(".").replace("is not one of", "not one of")
     for kind, words in _TYPES.items():
         wrong = wrong.replace(f"is not a valid {kind}", f"not {words}")
     text = f"{name}={given}: {wrong.replace(f'{given!r} ', '', 1)}" if given else f"{name}: {wrong}"

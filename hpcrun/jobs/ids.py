@@ -8,6 +8,7 @@ from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING
 
+from hpcrun.errors import HpcrunError
 from hpcrun.jobs import clusters
 from hpcrun.jobs.clusters import IdMatch
 from hpcrun.jobs.runs import Run
@@ -58,6 +59,7 @@ def find_by_id(word: str, listed: Sequence[Entry], missing: list[Run], purpose: 
         matches = clusters.newest_per_cluster(matches)
         missing += [] if matches else [run for match in removed for run in match.runs]
     else:
+        _require_all(ids, listed, [*existing, *removed])
         same = groupby(sorted(existing, key=lambda match: match.job_id), key=lambda match: match.job_id)
         matches = [match for _, some in same for match in clusters.filter_by_cluster(list(some), site)]
         missing += [run for match in removed for run in match.runs]
@@ -107,6 +109,16 @@ def _group_by_job(entries: Iterable[Entry], typed: str | None) -> tuple[list[IdM
         one = IdMatch(typed or number, found or missing, missing if found else (), listed[0][0].made / 1e9)
         (existing if found else removed).append(one)
     return existing, removed
+
+
+def _require_all(ids: str, listed: Sequence[Entry], matches: Sequence[IdMatch]) -> None:
+    """Refuse a list with a job that does not exist; a range may have gaps."""
+    known = {match.job_id for match in matches}
+    parts = ids.split(",")
+    absent = next((part for part in parts if part.isdigit() and str(int(part)) not in known), None)
+    if absent and known and not any(_find_resubmitted(absent, listed)):
+        hint = f"give {','.join(part for part in parts if part != absent)}; hpcrun status lists your jobs"
+        raise HpcrunError(f"there is no job {absent} among your runs", hint=hint)
 
 
 def _parse_range(text: str) -> IdRange:

@@ -324,7 +324,7 @@ def test_shell_completion_of_commands_workloads_and_sites(words, completions):
 def test_single_partition_is_the_default_and_several_need_a_choice(cli, isolated_home):
     file = isolated_home / "s.toml"
     file.write_text('extends = "slurm"\n[partitions.gpu]\nmax_nodes = 2\ngpus_per_node = 4\n')
-    _, out, err = cli("submit", "--site", str(file), "-N", "2", "--dry-run", "--", "x")
+    _, out, err = cli("submit", "--site", str(file), "-N", "2", "--dry-run", "--", "true")
     assert "#SBATCH --partition=gpu\n#SBATCH --gpus-per-node=4\n" in out
     assert "WARNING" not in err
     _, _, err = cli("run", "--site", str(file), "--dry-run", "--", "x")

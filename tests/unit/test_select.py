@@ -63,6 +63,8 @@ def test_a_run_directory_is_selected_by_any_spelling_of_its_path(five, monkeypat
         ("99", "no job '99' among your runs", "give a job id"),
         ("running", "no run 'running' among your runs", "hpcrun status --state running lists"),
         ("20-30", "no job 20-30 among your runs", "give a job id"),
+        ("5,99", "no job 99 among your runs", "give 5; hpcrun status"),
+        ("5,12-13,99", "no job 99 among your runs", "give 5,12-13; hpcrun status"),
         ("17-12", "no job 17-12 among your runs", "give a job id"),
         ("zz*", "no run's name matches 'zz*'", "'name*'"),
         ("resnet5", "no run 'resnet5'", "did you mean resnet50?"),

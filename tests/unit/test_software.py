@@ -229,12 +229,38 @@ def programs(tmp_path, monkeypatch):
     ("~/a.out", "~/a.out: there is no such program in "),
     ("./build", "./build is a folder\nHINT: name the program in it: ./build/PROGRAM"),
     ("./x.py", "./x.py names no interpreter (#!)\nHINT: without --, hpcrun starts it with Python: hpcrun submit"),
+    ("x.py", "x.py is not on PATH\nHINT: without --, hpcrun starts it with Python: hpcrun submit x.py"),
     ("./plot.R", "./plot.R names no interpreter (#!)\nHINT: start it with its interpreter: -- Rscript ./plot.R"),
 ])  # fmt: skip
 def test_a_program_that_does_not_exist_is_refused(cli, tmp_path, programs, program, expected):
     code, out, err = cli("submit", "--site", "slurm", "--", program.replace("HERE", str(tmp_path)))
     assert (code, out) == (2, "")
     assert f"{expected}\n".replace("HERE", str(tmp_path)).rstrip("\n") in err
+
+
+@pytest.mark.parametrize(("line", "expected"), [
+    ("python y.py --lr 1", "y.py: there is no such script in HERE\nHINT: did you mean x.py?"),
+    ("python3 biuld/app.py", "biuld/app.py: there is no such script in HERE/biuld\nHINT: make it first, or"),
+    ("bash scirpt.sh", "scirpt.sh: there is no such script in HERE\nHINT: make it first"),
+    ("Rscript plt.R", "HINT: did you mean plot.R?"),
+])  # fmt: skip
+def test_a_script_that_does_not_exist_is_refused(cli, tmp_path, programs, line, expected):
+    code, out, err = cli("submit", "--site", "slurm", "--", *line.split())
+    assert (code, out) == (2, "")
+    assert expected.replace("HERE", str(tmp_path)) in err
+
+
+@pytest.mark.parametrize(("options", "warns"), [
+    (["--", "no-such-program"], True),
+    (["--", "sh", "-c", "true"], False),
+    (["--", "python", "-m", "x.py"], False),
+    (["-x", "PATH=/opt/bin", "--", "no-such-program"], False),
+    (["--container", "docker://a/b:1", "--", "no-such-program"], False),
+])  # fmt: skip
+def test_submit_warns_of_a_program_that_is_not_on_path(cli, options, warns):
+    code, _, err = cli("submit", "--dry-run", "--site", "slurm", *options)
+    warning = "WARNING: no-such-program is not on PATH here, and may be missing on the nodes, too\n"
+    assert (code, warning in err) == (0, warns), err
 
 
 @pytest.mark.parametrize(("options", "program"), [

@@ -63,6 +63,12 @@ MISTAKES = {
     "submit lenet5 --reservation maint": "write --sbatch='--reservation=maint'",
     "status --jsn": "did you mean --json?",
     "--versio": "did you mean --version?",
+    "export 1 --format onnxx": "not one of 'savedmodel', 'keras', 'onnx'\nHINT: did you mean --format=onnx?",
+    "workload init mynet": "did you mean hpcrun workload new?",
+    "watch --follow 1": "it follows the job until it ends",
+    "result --sort accuracy": "hpcrun compare shows how runs differ",
+    "submit --site slurm -N 2 -n 1 lenet5": "HINT: give --nodes=1, or --ntasks=2 or more",
+    "submit --site slurm -x 2FAST=1 lenet5": "begin with no digit",
     # long options with one dash
     "submit lenet5 -nodes 2": "ERROR: hpcrun submit has no option -nodes\nHINT: did you mean --nodes=2?\n",
     "submit lenet5 -time=10": "did you mean --time=10?",
