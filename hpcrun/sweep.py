@@ -44,6 +44,11 @@ def parse_axis(word: str) -> Axis:
         raise HpcrunError(
             f"--sweep {word}: brackets around the values", hint=f"--sweep {name}={text[1:-1].replace(' ', '')}"
         )
+    if call := re.fullmatch(r"range\((?:(\d+),)?(\d+)\)", text.replace(" ", "")):  # Python's
+        first, end = int(call[1] or 0), int(call[2])
+        raise HpcrunError(
+            f"--sweep {word}: not a range of hpcrun", hint=f"--sweep {name}={first}..{max(end - 1, first)}"
+        )
     if "," not in text and len(words := text.split()) > 1:
         hint = f"commas separate values: --sweep {name}={','.join(words)}; an argument with one value goes after --"
         raise HpcrunError(f"--sweep {word}: blanks separate no values", hint=hint)

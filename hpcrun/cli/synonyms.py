@@ -20,15 +20,17 @@ COMMANDS = {
         "report": "plot html",
         "doctor": "check test verify health",
         "site init": "init setup configure",
-        "site list": "sites clusters partitions",
+        "site list": "sites clusters",
+        "site show": "sinfo scontrol partitions nodes limits",
         "workload list": "workloads models examples",
         "--help": "help man usage",
         "--version": "version",
+        "--install-completion": "completion completions install-completion autocomplete",
     },
     "hpcrun site": {
         "list": "ls sites",
         "init": "new create discover setup",
-        "show": "cat view print get info",
+        "show": "cat view print get info edit open",
         "check": "lint validate verify",
         "test": "run benchmark try",
         "add": "install clone share",
@@ -133,6 +135,7 @@ ADVICE = {
         "--bind -B --volume --mount --volumes --mounts": 'container.binds = ["/data"] in the site file binds a folder: '
         "docs/containers.md",
         "--hold -H": "--sbatch=--hold",
+        "--parsable --quiet-id": "stdout has only the job id where it is no terminal: id=$(hpcrun submit ...)",
         "--export": "jobs get your environment; -x NAME=VALUE sets one variable",
     },
     QUEUE: {
@@ -160,6 +163,8 @@ ADVICE = {
         "--time -t --nodes -N --mem --partition -p --gpus-per-node": "it continues with the resources of the run; "
         "hpcrun resubmit JOB --time=2:00:00 starts it again with other resources",
     },
+    "hpcrun doctor": {"--fix --repair --apply": "it prints what to fix, and changes nothing"},
+    "hpcrun site list": {"--all -a": "hpcrun site list has all sites"},
     "hpcrun report": {"--pdf --format --md --markdown --png": "it writes HTML, which a browser prints to PDF"},
     "hpcrun result": {
         "--sort --sort-by --order --best --top": "hpcrun compare shows how runs differ, and --json prints all",

@@ -139,13 +139,14 @@ def _option_hint(typed: str, ctx: Any, known: set[str], argv: list[str]) -> str:
     if advice := _advise(typed, value, [path, *shared]):
         return advice
     if synonym:
+        value = value or _metavar(synonym, ctx)
         meant = f"did you mean {assign(synonym, adapt(value, typed, synonym, count_nodes(argv)))}?"
         is_processes = dashed == "--nproc-per-node" and value.isdigit()  # torchrun's, with or without GPUs
         return f"{meant} without GPUs: --ntasks-per-node={value}" if is_processes else meant
     if for_jobs and typed.removeprefix("--") in SBATCH.split():
         return f"for sbatch's option, write --sbatch='{assign(typed, value)}'"
     if similar:
-        return f"did you mean {assign(similar, value)}?"
+        return f"did you mean {assign(similar, value or _metavar(similar, ctx))}?"
     line = JobLine(argv, ctx.command.params) if for_jobs else None
     return f"a program's own options go after --: {line.corrected()}" if line and line.target else ""
 
@@ -235,6 +236,12 @@ def _extra_argument(error: Any, path: str) -> HpcrunError:
 
 def _params(error: Any) -> Sequence[Any]:
     return error.ctx.command.params if error.ctx else ()
+
+
+def _metavar(option: str, ctx: Any) -> str:
+    """Return the placeholder of an option's value; empty for a flag."""
+    params = (param for param in ctx.command.params if option in param.opts and not getattr(param, "is_flag", False))
+    return next((param.metavar or "" for param in params), "")
 
 
 def _describe(param: Any) -> str:

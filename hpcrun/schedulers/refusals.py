@@ -105,7 +105,9 @@ class Facts:
     @property
     def like_partition(self) -> str:
         """The partition that was probably meant."""
-        return closest_match(self.resources.partition or "", [one.name for one in self._partitions]) or ""
+        known = [one.name for one in self._partitions]
+        likes = [closest_match(word, known) for word in re.split(r"[\s,]+", self.resources.partition or "")]
+        return ",".join(filter(None, likes)) if all(likes) else ""
 
     @property
     def access(self) -> str:

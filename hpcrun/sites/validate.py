@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from hpcrun import resource_hints
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.field_checks import FieldError
 from hpcrun.resources import is_valid
 from hpcrun.sites import toml, unknown_keys
@@ -76,6 +76,8 @@ def _describe_fault(
             reason += f"; did you mean {toml.literal(meant)}?"
     elif isinstance(inner, ValueError):
         reason = str(inner)
+    if fault["type"] == "literal_error":
+        reason = _expect_choice(value, fault["ctx"]["expected"])
     if wanted := _EXPECTED.get(fault["type"]):
         reason = wanted(value, path)
     key = next((path[:length] for length in range(len(path), 0, -1) if path[:length] in origins), path)
@@ -91,6 +93,12 @@ def _expect_list(value: Any, path: tuple[str, ...]) -> str:
         return "expected a list: [...]; its keys belong to [defaults]"
     names = re.split(r"[,\s]+", value.strip()) if isinstance(value, str) and path[-1] in {"load", "hosts"} else [value]
     return f"expected a list: {toml.literal(names)}" if isinstance(value, str | int) else "expected a list: [...]"
+
+
+def _expect_choice(value: Any, expected: str) -> str:
+    """Return the message about a value that is none of a list: ``'srun' or 'mpirun'`` in pydantic's words."""
+    like = closest_match(str(value), expected.replace("'", "").replace(" or ", ", ").split(", "))
+    return f"expected {expected}" + (f"; did you mean {toml.literal(like)}?" if like else "")
 
 
 def _expect_text(value: Any, _: tuple[str, ...]) -> str:

@@ -31,6 +31,8 @@ CASES = [
      ["--nodes=2", "QoS short: MaxTRES node=1", "another --qos"]),
     ({"partition": "mian"}, f"invalid partition specified: mian; {FAILED}Invalid partition name specified",
      "partition", ["the partitions are main, tiny", "give --partition=main"]),
+    ({"partition": "mian tiny"}, FAILED + "Invalid partition name specified", "partition",
+     ["give --partition=main,tiny"]),
     ({"partition": "tiny"}, FAILED + "User's group not permitted to use this partition", "partition-access",
      ["it allows accounts alpha"]),
     ({"time": "1:00:00", "partition": "tiny"},

@@ -186,6 +186,7 @@ def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers)
         ('[sbatch]\npartition = "gpu"', "expected a list: [...]; its keys belong to [defaults]"),
         ('partion = "gpu"', "unknown key partion; did you mean defaults.partition?\n"),
         ('acount = "lab"', "unknown key acount; did you mean defaults.account?\n"),
+        ('mpi.library = "OpenMPI"', "'parastation' or 'mvapich'; did you mean \"openmpi\"?"),
         ("[partition.gpu]", "unknown key partition; did you mean partitions?\n"),
         ('[partitions.p]\ndata = "x"', "unknown key partitions.p.data; did you mean cuda.data_dir?\n"),
     ],
