@@ -70,7 +70,7 @@ class Pair:
 
 def measure(hpcrun: list[str], other: list[str], environment: dict[str, str] | None = None) -> Pair:
     """Measure two commands alternately."""
-    environment = environment or dict(os.environ)
+    environment = {**(environment or os.environ), "PYTHONDONTWRITEBYTECODE": ""}  # installed programs have bytecode
     for command in (hpcrun, other):
         measure_run(command, environment)  # the first run fills the page cache
     runs = [[measure_run(command, environment) for command in (hpcrun, other)] for _ in range(RUNS)]

@@ -68,6 +68,25 @@ def closest_match(name: str, known: list[str]) -> str | None:
     return next(iter([*other_case, *close]), None)
 
 
+def closest_feature(name: str, known: list[str]) -> str | None:
+    """Return the known name that a mistyped one means, or None where it may be another: cpu is not gpu, a100 not v100.
+
+    Args:
+        name: What the user typed, such as a QoS, a node feature or an account.
+        known: The valid names.
+    """
+    like = closest_match(name, known)
+    if like is None or name.lower() == like.lower():
+        return like
+    is_another = re.findall(r"\d+", name) != re.findall(r"\d+", like) or not re.search(r"\D", name)
+    is_replaced = len(name) == len(like) and sorted(name) != sorted(like)
+    return None if is_another or (is_replaced and (len(name) < _LONG or re.search(r"\d", name))) else like
+
+
+_LONG = 6
+"""A name from this length on with one other letter is misspelled; a shorter one may be another name."""
+
+
 def _is_misspelling(name: str, word: str) -> bool:
     """Return whether a name is a word with a few wrong letters, swapped letters, or without its end."""
     from difflib import SequenceMatcher

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.errors import HpcrunError, closest_feature
 from hpcrun.field_checks import FieldError
 from hpcrun.resources import FEATURE, Resources, is_valid
 from hpcrun.sites.partition import LEVELS
@@ -27,10 +26,6 @@ def resolve_site(options: dict[str, Any], site: Site) -> Site:
 
 _SELECTING = "partition", "qos", "constraint", "account"
 """The options that select tables of the site file, in the order in which the default of one may depend on others."""
-
-
-_LONG = 6
-"""A name from this length on with one other letter is misspelled; a shorter one may be another name."""
 
 
 def select_levels(requested: Resources, site: Site, program: Resources) -> Resources:
@@ -58,20 +53,12 @@ def warn_of_misspelled(requested: Resources, site: Site) -> list[str]:
         values = [getattr(one, option) or "" for one in (site.defaults, *(level.defaults for level in levels))]
         known = [name for text in (*getattr(site, table), *values) for name in FEATURE.findall(text)]
         given = getattr(requested, option) or ""
-        likes = {name: _misspelled(name, known) for name in FEATURE.findall(given)}
+        likes = {name: "" if name in known else closest_feature(name, known) for name in FEATURE.findall(given)}
         if any(likes.values()):
             meant = FEATURE.sub(lambda word, likes=likes: likes[word[0]] or word[0], given)
             what = f"site {site.name} lists no {LEVELS[table]} {', '.join(name for name in likes if likes[name])}"
             warnings.append(f"{what}; did you mean --{option}={meant}?")
     return warnings
-
-
-def _misspelled(name: str, known: list[str]) -> str:
-    """Return the known name that a misspelled one means; empty for another name: cpu is not gpu, a100 not v100."""
-    like = closest_match(name, known) or ""
-    numbers, letters = ([re.findall(pattern, text) for text in (name, like)] for pattern in (r"\d+", r"\D"))
-    is_other_word = len(name) == len(like) and (len(name) < _LONG or numbers[0]) and sorted(name) != sorted(like)
-    return "" if name in known or is_other_word or numbers[0] != numbers[1] or not letters[0] else like
 
 
 def parse_resources(options: dict[str, Any]) -> Resources:

@@ -201,13 +201,13 @@ def _plan_in_partition(
 
 def _warn_of_missing_units(requested: Resources) -> Iterator[str]:
     """Warn of a time limit or a memory size that Slurm reads in a much smaller unit than was probably meant."""
+    sizes = {"--mem": requested.mem, "--mem-per-gpu": requested.mem_per_gpu}
+    if not (requested.time or any(sizes.values())):
+        return
     from hpcrun import resource_hints
 
-    if requested.time:
-        yield from filter(None, [resource_hints.explain_short_time(requested.time)])
-    for option in ("mem", "mem_per_gpu"):
-        size = getattr(requested, option)
-        yield from filter(None, [resource_hints.explain_small_memory(f"--{option.replace('_', '-')}", size)])
+    warnings = [resource_hints.explain_small_memory(option, size) for option, size in sizes.items()]
+    yield from filter(None, [resource_hints.explain_short_time(requested.time), *warnings])
 
 
 def _give_cores_to_gpus(resources: Resources, site: Site) -> tuple[Resources, list[str]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import job_software, launchers, staging, workload_data
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.job_options import STAGED
 from hpcrun.launchers.variables import data_variable
 from hpcrun.nodelist import expand_nodelist
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from hpcrun.placement import Placement
     from hpcrun.request import Request
+    from hpcrun.resources import Resources
     from hpcrun.sites.loader import LoadedSite
     from hpcrun.spec import JobSpec
     from hpcrun.spec_builder import Commands
@@ -40,6 +41,7 @@ def require_site_can_run(loaded_site: LoadedSite, place: Placement) -> None:
     _require_nodelist("nodelist", resources.nodelist)
     _require_nodelist("exclude", resources.exclude)
     if place.target.scheduler.has_queue:
+        _require_enough_nodes(resources)
         site.declared.check(resources)
     if site.setup or site.teardown:
         from hpcrun.sites.lint import bash
@@ -55,6 +57,21 @@ def _require_nodelist(option: str, nodes: str | None) -> None:
             expand_nodelist(nodes)
     except HpcrunError as error:
         raise HpcrunError(f"--{option}: {error.message}", hint=error.hint) from None
+
+
+def _require_enough_nodes(resources: Resources) -> None:
+    """Refuse more named nodes than the job has; Slurm adds nodes to fewer."""
+    named = resources.nodelist or ""
+    if not named or "/" in named:
+        return
+    if Path(named).is_file():
+        raise HpcrunError(
+            f"--nodelist={named} is a file", hint=f"sbatch wants a slash in its name: --nodelist=./{named}"
+        )
+    count = len(expand_nodelist(named))
+    if resources.nodes and count > resources.nodes:
+        what = f"--nodelist={named} has {count} nodes, and the job has {resources.nodes}"
+        raise HpcrunError(what, hint=f"give --nodes={count}, or name fewer")
 
 
 def require_abilities(request: Request, place: Placement, *, is_sweep: bool) -> None:
@@ -131,6 +148,7 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
         *_warn_of_unknown_copies(spec),
         *_warn_of_values_that_look_like_ranges(spec),
         *job_software.container_warnings(spec),
+        *_warn_of_unused_templates(spec),
         *missing_layers(),
         *project.project_warnings(),
     )
@@ -157,6 +175,30 @@ def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:
     if spec.strict:
         raise HpcrunError(f"--strict: {warning}", hint=hint)
     return (f"{warning}\nHINT: {hint}",)
+
+
+def _warn_of_unused_templates(spec: JobSpec) -> tuple[str, ...]:
+    """Warn of templates of a site or user that neither have the name of one of hpcrun's nor are named by another."""
+    if len(spec.template_folders) < 2:
+        return ()
+    *layers, shipped = ([*folder.glob("*.j2")] for folder in spec.template_folders)
+    known = sorted({f"{spec.scheduler}.sh.j2", *(file.name for file in shipped)})
+    own = [file for files in layers for file in files]
+    texts = {file: file.read_text(encoding="utf-8", errors="replace") for file in own}
+    unused = [
+        file
+        for file in own
+        if file.name not in known and not any(file.name in text for other, text in texts.items() if other != file)
+    ]
+    return tuple(
+        f"no job script uses {file}; "
+        + (
+            f"did you mean {like}?"
+            if (like := closest_match(file.name, known))
+            else f"a template is one of {', '.join(known)}"
+        )
+        for file in unused
+    )
 
 
 def _warn_of_unknown_copies(spec: JobSpec) -> tuple[str, ...]:

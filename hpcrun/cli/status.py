@@ -132,7 +132,8 @@ def _show(table: "list[StatusRow]", wanted: frozenset[str], *, since: str | None
     elif wanted:
         from hpcrun.jobs.states import describe_state
 
-        output.message(f"no jobs are {' or '.join(sorted(map(describe_state, wanted)))}")
+        verb = "have" if wanted <= {"COMPLETED", "FAILED"} else "are"
+        output.message(f"no jobs {verb} {' or '.join(sorted(map(describe_state, wanted)))}")
     elif since is not None:
         output.message(f"no jobs were submitted since {since}" if "-" in since else f"no jobs in the last {since}")
     else:

@@ -56,7 +56,7 @@ OPTIONS = {
     "--ntasks-per-node": "--tasks-per-node --ppn --ranks-per-node --procs-per-node",
     "--cpus-per-task": "--cpus --cores --threads --cpu --ncpus --num-cpus",
     "--time": "--walltime --wall-time --timeout --time-limit --max-time --duration",
-    "--mem": "--memory --ram",
+    "--mem": "--memory --ram --mem-per-node --vmem --pmem",
     "--partition": "--queue --queues --part",
     "--account": "--project --allocation --charge",
     "--job-name": "--name",

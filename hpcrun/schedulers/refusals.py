@@ -16,7 +16,7 @@ from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import closest_match
+from hpcrun.errors import closest_feature, closest_match
 from hpcrun.resources import FEATURE
 from hpcrun.schedulers import slurm_limits, slurm_nodes, slurm_policies
 from hpcrun.schedulers.environment import prefix_slurm_conf
@@ -160,7 +160,7 @@ class Facts:
         """The constraint that was probably meant, if each of its unknown features is a misspelled one."""
         given, known = self.resources.constraint or "", self._feature_names
         unknown = [word for word in FEATURE.findall(given) if word not in known and not word.isdigit()]
-        likes = {word: closest_match(word, known) for word in unknown}
+        likes = {word: closest_feature(word, known) for word in unknown}
         return FEATURE.sub(lambda word: likes.get(word[0]) or word[0], given) if unknown and all(likes.values()) else ""
 
     @cached_property

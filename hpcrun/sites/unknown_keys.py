@@ -24,6 +24,9 @@ _SYNONYMS = {
 }  # fmt: skip
 """Words of other programs and users for the words of keys, in the singular."""
 
+_WHOLE = {"site", "cluster", "general", "global", "main"}
+"""Tables that people expect around all keys."""
+
 _WEAK = {"max", "min", "per", "default", "required", "allowed", "limit"}
 """Common words: two keys that share only these are not similar."""
 
@@ -48,6 +51,8 @@ def describe(path: tuple[str, ...], value: Any) -> str:
         return f"{message}; {typed} is a top-level {own}"
     if not table and isinstance(value, dict) and _has_keys_of_defaults(typed, value):
         return f"{message}; its keys belong to [defaults]"
+    if not table and isinstance(value, dict) and (typed in _WHOLE or _has_top_level_keys(typed, value)):
+        return f"{message}; its keys are top-level ones: leave out [{typed}]"
     if similar := _similar_keys(table, typed, value):
         return f"{message}; did you mean {_either(similar)}?"
     return message if len(known) > _FEW else f"{message}; valid keys: {', '.join(known)}"
@@ -57,6 +62,12 @@ def _has_keys_of_defaults(typed: str, value: dict[str, Any]) -> bool:
     """Return whether an unknown table has only keys of ``[defaults]``: ``[slurm]``, ``[sbatch]``, ``[resources]``."""
     tables = [name for name, kind in _types_of_keys(()).items() if _is_table(kind)]
     return not closest_match(typed, tables) and are_keys_of_defaults(value)
+
+
+def _has_top_level_keys(typed: str, value: dict[str, Any]) -> bool:
+    """Return whether an unknown table has only top-level keys, and is no misspelled one."""
+    known = _types_of_keys(())
+    return bool(value) and all(key in known for key in value) and not closest_match(typed, [*known])
 
 
 def are_keys_of_defaults(table: dict[str, Any]) -> bool:

@@ -420,3 +420,19 @@ def test_overriding_an_unknown_block_is_an_error_that_names_the_nearest(tmp_path
     assert error.value.hint == "did you mean teardown?"
     (user / "slurm.sh.j2").write_text((user / "slurm.sh.j2").read_text().replace("teardwon", "teardown"))
     assert "echo mine" in script("a", site="slurm")
+
+
+def test_submit_warns_of_a_template_that_no_script_uses(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "hpcrun" / "templates"
+    folder.mkdir(parents=True)
+    (folder / "slurm.sh.j2").write_text(
+        '{% extends "slurm.sh.j2" %}{% block launch %}{% include "ours.j2" %}{% endblock %}'
+    )
+    (folder / "ours.j2").write_text("echo ours\n")
+    line = ["submit", "--site", "slurm", "--dry-run", "--", "true"]
+    _, out, err = cli(*line)
+    assert "echo ours" in out
+    assert "no job script uses" not in err
+    (folder / "slrm.sh.j2").touch()
+    assert f"WARNING: no job script uses {folder}/slrm.sh.j2; did you mean slurm.sh.j2?\n" in cli(*line)[2]

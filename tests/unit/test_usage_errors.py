@@ -79,6 +79,8 @@ MISTAKES = {
     "submit lenet5 --gpus-per-node=four": "did you mean --gpus-per-node=4?",
     "submit lenet5 --sweep seed=range(5)": "HINT: --sweep seed=0..4\n",
     "submit lenet5 --sweep seed=range(1,5)": "HINT: --sweep seed=1..4\n",
+    "submit lenet5 --mem-per-node 2G": "did you mean --mem=2G?",
+    "submit --site slurm --nodelist=n1,n3 -- true": "--nodelist=n1,n3 has 2 nodes, and the job has 1\nHINT: give",
     # long options with one dash
     "submit lenet5 -nodes 2": "ERROR: hpcrun submit has no option -nodes\nHINT: did you mean --nodes=2?\n",
     "submit lenet5 -time=10": "did you mean --time=10?",

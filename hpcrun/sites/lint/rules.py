@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hpcrun.sites.line_numbers import format_location
-from hpcrun.sites.lint import bash, contradictions, environments, folders, job_defaults, mpi, variables
+from hpcrun.sites.lint import bash, contradictions, environments, folders, job_defaults, mpi, units, variables
 from hpcrun.sites.lint.levels import finding_at
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ RULES = (
     job_defaults.defaults_for_another_partition,
     job_defaults.sbatch_option_with_key,
     job_defaults.forbidden_own_option,
+    units.size_in_mib,
+    units.time_in_minutes,
     folders.too_wide_host_pattern,
     folders.unshared_run_root,
     folders.doubtful_local_scratch,

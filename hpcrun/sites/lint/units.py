@@ -1,0 +1,40 @@
+"""Sizes and times without a unit, which Slurm reads in MiB and minutes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hpcrun.sites.lint.levels import finding_at, iterate_levels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcrun.finding import Finding
+    from hpcrun.sites.model import Site
+
+
+def size_in_mib(site: Site) -> Iterator[Finding]:
+    """Warn of the memory of a node or job below 1000 MiB, probably meant in GiB."""
+    for key, value in _iterate_values(site, ("mem_per_node",), ("mem", "mem_per_gpu")):
+        if re.fullmatch(r"[1-9]\d{0,2}", value):
+            yield finding_at(key, f"{key[-1]} = {value} is {value} MiB", f'for GiB: {key[-1]} = "{value}G"')
+
+
+def time_in_minutes(site: Site) -> Iterator[Finding]:
+    """Warn of a time limit of 24, 48 or 72 minutes, probably meant in hours."""
+    for key, value in _iterate_values(site, ("max_time",), ("time",)):
+        if value in {"24", "48", "72"}:
+            yield finding_at(key, f"{key[-1]} = {value} is {value} minutes", f'for hours: {key[-1]} = "{value}:00:00"')
+
+
+def _iterate_values(
+    site: Site, limits: tuple[str, ...], defaults: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the values of keys of all limits and defaults, as texts, with their key paths."""
+    for path, level in iterate_levels(site):
+        own = level if path else site.limits
+        above = path or ("limits",)
+        values = [((*above, name), getattr(own, name)) for name in limits]
+        values += [((*path, "defaults", name), getattr(level.defaults, name)) for name in defaults]
+        yield from ((key, str(value)) for key, value in values if value is not None)
