@@ -38,7 +38,7 @@ def user(cluster_with_limits: Cluster) -> Iterator[ClusterUser]:
     (["-A", "nosuch"], ["Invalid account", "--account=nosuch; your accounts are alpha, root"], "--account=alpha"),
     (["--qos", "nosuch"], ["Invalid qos", "--qos=nosuch; your QoS are normal, short"], "such as --qos=normal"),
     (["-p", "mian"], ["--partition=mian; the partitions are main, low, high"], "give --partition=main"),
-    (["-C", "nosuch"], ["Invalid feature specification", "--constraint=nosuch"], "sinfo -o '%P %f'"),
+    (["-C", "nosuch"], ["Invalid feature specification", "--constraint=nosuch"], "no node of partition main has feat"),
     (["--gpus-per-node", "9"], ["--gpus-per-node=9 is more than partition main allows: 4 GPUs"],
      "give --gpus-per-node=4 or less"),
     (["--gpus-per-node", "v100:1"], ["the GPUs of partition main are h100"], "give --gpus-per-node=h100:1"),
