@@ -7,7 +7,8 @@ The files are read in the order of their names, and the first entry that matches
 - ``code``: a regular expression of the user's line of code, or several of them.
 
 Entries of files with ``general = true`` know only a type or a library. They count after those that know the message
-of the exception or of the one that caused it.
+of the exception or of the one that caused it, and after what the system's errors in it mean
+(`hpcrun.why.message_advice`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import NamedTuple
 
 from hpcrun.why.exception_text import is_order
 from hpcrun.why.literals import condense, may_match
+from hpcrun.why.message_advice import advise_on_system_error
 
 
 class Advice(NamedTuple):
@@ -84,7 +86,7 @@ def advise(error: str, cause: str = "", file: str = "", code: str = "", hint: st
         return f"{specific}; {quoted}" if quoted else specific
     if is_quoted and is_order(hint) and "Did you mean" not in hint:
         return "do what its message says"
-    return quoted or raised.find(general=True)
+    return quoted or advise_on_system_error(error) or advise_on_system_error(cause) or raised.find(general=True)
 
 
 @cache

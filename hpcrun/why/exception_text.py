@@ -46,6 +46,7 @@ _START = re.compile(
 )
 _CODE_MARKS = re.compile(r"^[\s~^]*$")
 _BOXED_CODE = re.compile(r"^│ +❱ +(?P<number>\d+) +(?P<code>.*?)\s*│?$")
+_RAISE = re.compile(r"raise\b(?!.*\bif\b)")
 _NOTEBOOK_CODE = re.compile(r"^-+> ?(?P<number>\d+) (?P<code>.*)$")
 
 
@@ -73,6 +74,21 @@ def find_code(lines: Sequence[str], index: int, number: str, indent: str = "") -
         found = (_NOTEBOOK_CODE.match(line) for line in lines[index + 1 : index + 12])
         code = next((match["code"].strip() for match in found if match and match["number"] == number), "")
     return code if len(code) <= MAX_CODE else f"{code[:MAX_CODE]} ..."
+
+
+def find_condition(kind: str, lines: Sequence[str], frames: Sequence[tuple[str, str, str]]) -> str:
+    """Return the line of code that an exception without a message stands for; empty without one.
+
+    Args:
+        kind: The exception's type.
+        lines: The lines of its traceback.
+        frames: The file, number and line of code of each frame.
+    """
+    if kind == "AssertionError":
+        return next((text for text in map(str.strip, reversed(lines)) if text.strip("~^ ")), "")
+    if kind not in {"ValueError", "RuntimeError", "TypeError", "Exception"}:
+        return ""
+    return next((code for _, _, code in reversed(frames) if code and not _RAISE.match(code)), "")
 
 
 def is_order(hint: str) -> bool:

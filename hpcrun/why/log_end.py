@@ -57,6 +57,9 @@ _WARNING = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 
+_GLUED = re.compile(r"(?<=\S)(?=(?:slurmstepd\S{0,40}|srun): error: )|(?<=\])(?=Traceback \(most |terminate called )")
+"""Where a message follows a progress bar, which ends without a line break."""
+
 _HYDRA_REPORT = re.compile(
     r"^(?:=   .*|YOUR APPLICATION TERMINATED WITH .*|This typically refers to a problem with .*"
     r"|Please see the FAQ page for .*|\[(?:proxy:|mpiexec@)\S*\] .*)$",
@@ -111,6 +114,8 @@ class Log:
         text = mask_secrets(text, run)
         if "\x1b[" in text:
             text = _COLOUR.sub("", text)
+        if "it/s]" in text or "s/it]" in text or "slurmstepd: error: " in text:
+            text = _GLUED.sub("\n", text)
         lines = tuple(text.split("\n"))
         if without_launcher:
             text = _HYDRA_REPORT.sub("", text)

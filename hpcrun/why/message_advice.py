@@ -1,7 +1,8 @@
 """What usual messages of programs mean (the system's errors, exit codes), for those that no signature knows better.
 
 The tables in ``messages`` are read in the order of their names, and the first entry whose ``pattern`` matches counts.
-Entries of files with ``words = true`` are about words of a message that may also be in a path: paths are left out.
+Files with ``kind = "system"`` are about errors of the system, networks and GPUs; those with ``kind = "words"`` about
+words that may also be in a path: paths are left out.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from hpcrun.why.literals import condense, may_match
 
+_TABLES = ("system", "message")
 _PATH = re.compile(r"[\w.~-]*/\S+")
 
 
@@ -23,16 +25,22 @@ def advise(message: str) -> str:
     Args:
         message: The message, a line of a log.
     """
-    return _find(message, words=False) or _find(_PATH.sub("", message), words=True)
+    return _find(message, *_TABLES) or _find(_PATH.sub("", message), "words")
 
 
-def _find(message: str, *, words: bool) -> str:
+@lru_cache(maxsize=256)
+def advise_on_system_error(message: str) -> str:
+    """Return what the system's or the GPU's error in a message means; empty without one."""
+    return _find(message, "system")
+
+
+def _find(message: str, *kinds: str) -> str:
     condensed = condense(message)
-    possible = (entry for entry in _load(words=words) if may_match(entry["pattern"], condensed))
+    possible = (entry for kind in kinds for entry in _load(kind) if may_match(entry["pattern"], condensed))
     return next((entry["advice"] for entry in possible if re.search(entry["pattern"], message)), "")
 
 
 @cache
-def _load(*, words: bool) -> tuple[dict[str, str], ...]:
+def _load(kind: str) -> tuple[dict[str, str], ...]:
     tables = [tomllib.loads(file.read_text("utf-8")) for file in sorted(Path(__file__).parent.glob("messages/*.toml"))]
-    return tuple(entry for table in tables if table.get("words", False) is words for entry in table["message"])
+    return tuple(entry for table in tables if table.get("kind", "message") == kind for entry in table["message"])

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hpcrun.why.exception_text import find_code, find_hint
+from hpcrun.why.exception_text import find_code, find_condition, find_hint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,8 @@ _WRAPPERS = re.compile(
 _EXIT_MESSAGE = re.compile(r"^SystemExit: .*[A-Za-z]{3}")
 _STARTER_MESSAGE = re.compile(
     r"Horovod detected that one or more processes exited|Engine (?:core initialization failed|process failed to start)"
-    r"|(?:Cluster|Nanny|Worker) failed to start|DataLoader worker \(pid\S* [\d, ]+\) (?:exited|is killed)"
+    r"|(?:Cluster|Nanny|Worker) failed to start|Exception in \w+ thread|See (?:the )?root cause above"
+    r"|DataLoader worker \(pid\S* [\d, ]+\) (?:exited|is killed)"
 )
 _LOST_PEER = re.compile(
     r"DistBackendError|NCCL (?:error|communicator)|Connection closed by peer|HorovodInternalError"
@@ -100,6 +101,7 @@ class PythonError:
         code: The user's line of code that raised it, as the traceback quotes it.
         operation: The operation of a TensorFlow graph that failed, and the kind of graph; empty if not known.
         ignored: Whether Python only reported it, as it exited or in an object's finalizer, and went on.
+        in_thread: Whether it ended only a thread of the program.
         late: Whether Slurm was already ending the step or the job.
         raised_in: The file that raised it, normally of a library.
     """
@@ -116,6 +118,7 @@ class PythonError:
     code: str = ""
     operation: str = ""
     ignored: bool = False
+    in_thread: bool = False
     late: bool = False
     raised_in: str = ""
     handled: int = 0
@@ -148,7 +151,10 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
     the others.
     """
     found = [error for log in logs if "Traceback (" in log.text or '  File "' in log.text for error in _parse(log)]
+    of_threads = [error for error in found if error.in_thread and error.whose == "own"]
     found = [error for error in found if not error.ignored] or found
+    if of_threads and all(error.whose == "wrapper" for error in found):
+        found = of_threads  # the main thread then raises only that a thread has failed
     found = [error for error in found if not error.late] or found
     for whose in ("own", "peer", "wrapper"):
         if errors := [error for error in found if error.whose == whose]:
@@ -223,9 +229,10 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
             if has_head and frames and not match:
                 continue  # output of other ranks between the lines
             return None
-        message, last = _message(lines, index, match["message"] or "")
-        if match["type"] == "AssertionError" and not message:
-            message = next((text for text in map(str.strip, lines[index - 1 : start : -1]) if text.strip("~^ ")), "")
+        if match["message"] is None:
+            message, last = find_condition(match["type"], lines[start + 1 : index], frames), index
+        else:
+            message, last = _message(lines, index, match["message"])
         end = last
         while end + 1 < len(lines) and end < last + 12 and not _START.match(lines[end + 1]):
             if not lines[end + 1].strip() and not any(map(_CONTINUED.match, lines[end + 2 : end + 3])):
@@ -242,11 +249,13 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         file, number, code = frames[-1] if is_syntax else (own or named or frames)[-1]
         has_type = message.startswith(f"{match['type']}: ")
         text = message if has_type else f"{match['type']}: {message}" if message else match["type"]
-        ignored = start > 0 and bool(_IGNORED.match(lines[start - 1]))
+        before = lines[start - 1] if start else ""
+        ignored, in_thread = bool(_IGNORED.match(before)), before.startswith("Exception in thread ")
         operation, hint = _find_operation("\n".join(lines[index : end + 1])), find_hint(lines, index, end)
         return PythonError(
             name, text[:MAX_MESSAGE], file, number, start, last, end,
-            hint=hint, code=code, operation=operation, ignored=ignored, raised_in=raised_in,
+            hint=hint, code=code, operation=operation, ignored=ignored, in_thread=in_thread,
+            raised_in=raised_in,
         )  # fmt: skip
     return None
 

@@ -17,6 +17,18 @@ from hpcrun.why.message_advice import advise
     ("object 'x' not found", "not defined at this point"),
     ("ERROR: Species not found in database.", "misspelt"),
     ("SCF did not converge after 100 cycles", "did not converge"),
+    ("Maximum DLPNO iterations exceeded.", "did not converge"),
+    ("code: 98, reason: invalid device function", "has no code for this GPU"),
+    ("cuBLAS error: CUBLAS_STATUS_ARCH_MISMATCH", "does not support this GPU"),
+    ("CUDA error 802: cudaErrorSystemNotReady", "nvidia-fabricmanager"),
+    ("Input/output error - UNDELIVERABLE", "could not deliver a message"),
+    ("opal_cuda_check_bufs", "two Open MPI versions"),
+    ("_ZN3c104cuda14ExchangeDeviceEa", "PyTorch's"),
+    ("_ZN10tensorflow8OpKernel", "TensorFlow's"),
+    ("PyUnicode_AsUTF8AndSize", "another Python version"),
+    ("No module named 'preparation.cells'", "does not find that module"),
+    ("Assertion `lhs.cols() == rhs.rows()' failed.", "two sizes in the program"),
+    ("Error: invalid type: null, expected f64, line: 33, column: 10", "not in the form that it expects"),
 ])  # fmt: skip
 def test_a_message_has_a_meaning(message, words):
     assert words in advise(message)

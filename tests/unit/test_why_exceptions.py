@@ -67,3 +67,41 @@ def test_advice_depends_on_the_line_of_code_and_quotes_the_name():
     assert "checkpoint" in of_checkpoint
     assert "-x DATA_DIR=VALUE" in of_environment
     assert "checkpoint" not in advise("KeyError: 'optimizer'", code="x = table['optimizer']")
+
+
+def test_an_exception_of_a_thread_comes_before_what_the_main_thread_says_of_it(recorded):
+    thread = HEAD.replace("model.fit(batch)", "power = profile['battery']") + "KeyError: 'battery'\n"
+    main = HEAD + "RuntimeError: Exception in ServerApp thread\n"
+    log = f"Exception in thread Thread-1 (serve):\n{thread}{main}"
+    assert "KeyError: 'battery'" in diagnose(recorded, log).summary
+
+
+def test_the_line_after_an_exception_without_a_message_is_not_its_message(recorded):
+    library = (
+        '  File "/env/lib/python3.6/site-packages/odd/data.py", line 5, in f\n    x.shape == y.shape or _raise(V())\n'
+    )
+    diagnosis = diagnose(recorded, f"{HEAD}{library}ValueError\nUsing TensorFlow backend.\n")
+    assert diagnosis.summary == "the program raised ValueError: x.shape == y.shape or _raise(V())"
+    assert diagnosis.fix.startswith("a package requires the condition")
+
+
+@pytest.mark.parametrize(("message", "name"), [
+    ("slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***", "cancelled-in-log"),
+    ("slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***", "time-limit"),
+    (f"{HEAD}ValueError: odd", "traceback"),
+])  # fmt: skip
+def test_a_message_behind_a_progress_bar_is_found(recorded, message, name):
+    assert diagnose(recorded, f"  6%|#    | 2/33 [00:02<00:39,  1.28s/it]{message}\n").name == name
+
+
+def test_an_error_of_the_system_says_more_than_the_library_that_reports_it(recorded):
+    library = '  File "/env/lib/python3.11/site-packages/torch/autograd/graph.py", line 8, in f\n    run(x)\n'
+    fix = diagnose(recorded, f"{HEAD}{library}RuntimeError: Resource temporarily unavailable\n").fix
+    assert fix.startswith("a limit is reached (processes and threads")
+
+
+def test_a_check_of_the_program_itself_is_called_so(recorded):
+    own = HEAD.replace("model.fit(batch)", 'raise ValueError("Cluster the cells first")')
+    assert diagnose(recorded, f"{own}ValueError: Cluster the cells first\n").fix.startswith(
+        "it is a check of the program"
+    )
