@@ -35,9 +35,14 @@ def advise_on_system_error(message: str) -> str:
 
 
 def _find(message: str, *kinds: str) -> str:
-    condensed = condense(message)
-    possible = (entry for kind in kinds for entry in _load(kind) if may_match(entry["pattern"], condensed))
+    possible = (entry for kind in kinds for entry in _find_possible(kind, condense(message)))
     return next((entry["advice"] for entry in possible if re.search(entry["pattern"], message)), "")
+
+
+@lru_cache(maxsize=256)
+def _find_possible(kind: str, condensed: str) -> tuple[dict[str, str], ...]:
+    """Return the entries whose pattern may match a text; tasks of a sweep often have the same."""
+    return tuple(entry for entry in _load(kind) if may_match(entry["pattern"], condensed))
 
 
 @cache
