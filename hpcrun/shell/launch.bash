@@ -267,6 +267,7 @@ hpcrun_launch() {
   hpcrun_ranks_ended=yes  # signals stop nothing from here on
   [ -z "$hpcrun_watch" ] || kill "$hpcrun_watch" 2>/dev/null
   hpcrun_describe_end
+  [ "$hpcrun_code" = 0 ] || hpcrun_unstage_nodes  # MPI_Abort and launchers kill the ranks, which would do it
   case $hpcrun_reason in stopped*) kill "$hpcrun_provenance" 2>/dev/null ;; esac  # the remaining time may be too short for it
   # Nothing must write to the run directory after the end of the job. If a child ends while a signal arrives, bash may
   # forget that it has ended, and wait would block forever.

@@ -162,7 +162,13 @@ fi
 # ---- Output ------------------------------------------------------------------------------------------------------
 # Processes that the program leaves behind may keep its output open: see the end of this file.
 hpcrun_log=$HPCRUN_RUN_DIR/logs/rank-$HPCRUN_RANK.log hpcrun_readers=()
-hpcrun_exec_ignoring_signals() { trap '' "${hpcrun_signals[@]}"; exec {hpcrun_lifeline}>&-; exec "$@"; }
+hpcrun_close_stage_locks() { [ -z "$hpcrun_stage_use" ] || exec {hpcrun_stage_lock}<&- {hpcrun_stage_use}>&-; }
+hpcrun_exec_ignoring_signals() {
+  trap '' "${hpcrun_signals[@]}"
+  exec {hpcrun_lifeline}>&-
+  hpcrun_close_stage_locks
+  exec "$@"
+}
 if [ -n "$hpcrun_output_on_all_ranks" ]; then
   exec {hpcrun_lines}> >(hpcrun_exec_ignoring_signals sed -u "s/^/[rank $HPCRUN_RANK] /")
   hpcrun_readers+=($!)
@@ -183,7 +189,7 @@ fi
 [ -z "$hpcrun_in_container" ] || set -- bash "$HPCRUN_RUN_DIR/container.sh" "$@"
 exec 2>/dev/null  # suppress bash's message about the signal that ended the program
 ( trap - "${hpcrun_signals[@]}"; exec {hpcrun_lifeline}>&- {hpcrun_output}>&-
-  [ -z "$hpcrun_stage_use" ] || exec {hpcrun_stage_lock}<&- {hpcrun_stage_use}>&-
+  hpcrun_close_stage_locks
   exec "$@" ) \
   <&0 >&"$hpcrun_output" 2>&1 &
 hpcrun_program=$! hpcrun_early=$hpcrun_pending_signals hpcrun_pending_signals=''  # in one command: a trap comes between two

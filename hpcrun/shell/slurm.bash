@@ -26,13 +26,15 @@ hpcrun_trap_scheduler_signals() {
 hpcrun_may_requeue() {
   [ -n "$HPCRUN_JOB_ID" ] && [[ $(command scontrol show job "$HPCRUN_JOB_ID" 2>/dev/null) == *Requeue=1*$1* ]]
 }
+hpcrun_step() {  # NODES [OPTION...] COMMAND...: run a command once on each of so many nodes, for at most a minute
+  command timeout --signal=KILL 60 srun --overlap --quiet --mpi=none --mem=0 --cpus-per-task=1 --ntasks-per-node=1 --chdir=/ \
+    --nodes="$1" --ntasks="$1" "${@:2}"
+}
+hpcrun_on_each_node() { hpcrun_step "${SLURM_JOB_NUM_NODES:-1}" "$@"; }
 hpcrun_node_failed() {  # the ranks and srun detect it before the script
   hpcrun_log | command grep '^srun: error: Node failure' && return 0
   [ "$hpcrun_max_requeue" -gt 0 ] || return 1  # in a trap, a bare return returns the status before the trap
-  hpcrun_step=(timeout --signal=KILL 60 srun --overlap --quiet --mpi=none --mem=0 --cpus-per-task=1 --ntasks-per-node=1 --chdir=/)
-  [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ] &&
-    command "${hpcrun_step[@]}" --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" true &&
-    ! command "${hpcrun_step[@]}" --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" true
+  [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ] && hpcrun_step 1 --nodelist="$SLURMD_NODENAME" true && ! hpcrun_on_each_node true
 } >/dev/null 2>&1
 hpcrun_await_slurm() {  # CODE: wait until Slurm detects the node failure, ends this script and requeues the job
   hpcrun_before=$hpcrun_reason

@@ -4,6 +4,8 @@
 #                        $HPCRUN_STAGED, which is FOLDER/RUN/staged: PATH keeps its name, ARCHIVE is unpacked into the folder NAME
 # hpcrun_stage_in        in a rank (rank.bash): copies, or waits until another rank of the node has; ends the rank if that fails
 # hpcrun_unstage         in a rank: removes the copy, if no other rank of the node uses it
+# hpcrun_unstage_nodes   in the job script: removes the copies that killed ranks left, on all nodes
+# hpcrun_on_each_node COMMAND...  runs a command once on each node of the job; on this host, unless the scheduler replaces it
 #
 # One rank of the node after the other gets the lock on FOLDER/RUN. The first makes the copy; each then holds a shared lock on
 # the file .users there while its program runs, so that the last rank, which gets that lock alone at its end, removes the copy.
@@ -37,6 +39,14 @@ hpcrun_write_staging() {  # print the variables of the ranks
   hpcrun_stage_id=$(command date +%s%N)
   declare -p HPCRUN_STAGED hpcrun_stage_paths hpcrun_stage_names hpcrun_stage_id hpcrun_python
 }
+hpcrun_on_each_node() { "$@"; }
+hpcrun_unstage_nodes() {
+  [ -n "${HPCRUN_STAGED-}" ] || return 0
+  # shellcheck disable=SC2016  # sh expands it
+  hpcrun_on_each_node sh -c 'cd -P -- "$1" && [ ! -L "$1" ] && [ -O . ] || exit
+    flock -w 10 -x . flock -nx .users rm -rf -- staged .staged .users
+    rmdir -- "$1"' sh "${HPCRUN_STAGED%/*}"
+} >/dev/null 2>&1
 
 # ---- In a rank ---------------------------------------------------------------------------------------------------
 hpcrun_stage_fail() {  # REASON: end this rank; the others then find its failure in failed.jsonl

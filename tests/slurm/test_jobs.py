@@ -253,20 +253,32 @@ def test_each_node_copies_data_once_and_removes_them(staging_user, site):
     assert staged(user) == [[], []]
 
 
-def test_cleanup_removes_staged_data_of_killed_ranks(staging_user):
-    user = staging_user
+def start_with_staged_data(user):
+    """Submit a job whose ranks sleep on two nodes with a copy of data; return its id when they run."""
     argv = ["--site", "./disk-srun-mpich.toml", "-N", "2", "--stage-in", "images", "--output-on-all-ranks"]
     submission = user.json("submit", *argv, "--", "sh", "-c", "echo started; sleep 600")
     with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         lines = (line for line in logs_process.stdout if "started" in line)
         assert [next(lines), next(lines)]
-        assert user.call("scancel", "--signal=KILL", f"{submission['job_id']}.0").returncode == 0
-        logs_process.wait(60)
-    user.wait_for_end(submission["job_id"])
+        logs_process.terminate()
     name = Path(submission["run_dir"]).name
     assert staged(user) == [[name], [name]]
-    assert user.hpcrun("cleanup", submission["job_id"], "--yes").returncode == 0
-    assert staged(user) == [[], []]
+    return submission["job_id"]
+
+
+def test_a_job_removes_the_staged_data_of_killed_ranks(staging_user):
+    job = start_with_staged_data(staging_user)
+    assert staging_user.call("scancel", "--signal=KILL", f"{job}.0").returncode == 0
+    staging_user.wait_for_end(job)
+    assert staged(staging_user) == [[], []]
+
+
+def test_cleanup_removes_the_staged_data_of_a_killed_job(staging_user):
+    job = start_with_staged_data(staging_user)
+    assert staging_user.call("scancel", "--signal=KILL", "--full", job).returncode == 0
+    staging_user.wait_for_end(job)
+    assert staging_user.hpcrun("cleanup", job, "--yes").returncode == 0
+    assert staged(staging_user) == [[], []]
 
 
 def test_submitit_attaches_from_another_process(user):

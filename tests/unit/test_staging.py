@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 
@@ -76,7 +77,8 @@ def test_a_job_that_copies_is_cancelled_at_once(cli, site, tmp_path):
     assert (job.state, list(disk.iterdir())) == ("CANCELLED", [])
 
 
-def test_cleanup_removes_the_copy_of_a_killed_job(cli, site, tmp_path):
+@pytest.mark.parametrize("script_dies", [False, True])
+def test_the_copy_of_killed_ranks_is_removed(cli, site, tmp_path, script_dies):
     (tmp_path / "x").mkdir()
     (tmp_path / "x/y").touch()
     (tmp_path / "x").chmod(0o555)
@@ -86,11 +88,16 @@ def test_cleanup_removes_the_copy_of_a_killed_job(cli, site, tmp_path):
     wait_until(lambda: log.exists() and log.read_text())
     copy = tmp_path / "disk/mine" / run.directory.name
     assert (copy / "staged/x/y").exists()
+    script = int(job.job_id)
+    if script_dies:
+        os.kill(script, signal.SIGSTOP)
     ranks = subprocess.run(["pgrep", "-f", f"{run.directory}/rank.sh"], capture_output=True, text=True, check=True)
     for pid in ranks.stdout.split():
-        os.kill(int(pid), 9)
+        os.kill(int(pid), signal.SIGKILL)
+    if script_dies:
+        os.kill(script, signal.SIGKILL)
     wait_until(run.end_record)
-    assert (copy / "staged/x/y").exists()
+    assert (copy / "staged/x/y").exists() == script_dies
     code, _, err = cli("cleanup", "last", "--yes")
     assert (code, copy.exists()) == (0, False), err
 
