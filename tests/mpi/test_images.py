@@ -66,6 +66,7 @@ def check(folder, results):
     assert "label 2 is not one of 1 to 1, the lines" in errors["label"]
     assert f"{folder}/damaged/{shard}: record at byte" in errors["scan"]
     assert found["failed"] == 0
+    assert (found["same batches"], found["own images read"]) == (True, 12)  # each once in five epochs
     assert found["good"] == {"damaged": 11, "changed": 11, "photos": 11, "labels": 6}
     return found
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from hpcrun.train.data.arrays import are_arrays, check_same_arrays
 from hpcrun.train.data.python_data import count_samples, epoch_order, unpack_single
 from hpcrun.train.data.shards import Shard, shard_indices
+from hpcrun.train.data.stable_shards import arrange
 from hpcrun.train.data.tf_data import set_options, without_autograph
 from hpcrun.train.ranks.collectives import shared_seed
 from hpcrun.train.ranks.world import world
@@ -32,6 +33,7 @@ def dataset(
     shuffle: bool = False,
     seed: int | None = None,
     load: Callable[..., Data] | None = None,
+    stable_shards: bool = False,
 ) -> tf.data.Dataset:
     """Return this rank's shard of every batch of arrays, for `fit` and `evaluate`; all ranks must call this.
 
@@ -46,6 +48,8 @@ def dataset(
             rank reads only its own samples. `tf.data` traces it. If it has a parameter `seeds`, it gets int32 of (b, 2)
             for `tf.random.stateless_uniform` and the like: for each sample and epoch other ones, which depend on
             neither the number of ranks nor an interruption.
+        stable_shards: Give a rank nearly the same samples in every epoch, so that `load` can keep them in memory. The
+            batches have the same samples, divided among the ranks in another way.
 
     Returns:
         A dataset with one `Shard` per batch.
@@ -58,9 +62,8 @@ def dataset(
     check_same_arrays(data, count_samples(data), batch_size)
     takes_seeds = load is not None and "seeds" in inspect.signature(load).parameters
     shared = shared_seed() if seed is None and (shuffle or takes_seeds) else seed
-    return shard_arrays(
-        data, batch_size, shared if shuffle else None, load=load, load_seed=shared if takes_seeds else None
-    )
+    seeds = shared if shuffle else None, shared if takes_seeds else None
+    return shard_arrays(data, batch_size, seeds[0], load=load, load_seed=seeds[1], stable=stable_shards)
 
 
 class Epochs:
@@ -90,6 +93,7 @@ def shard_arrays(
     first: int = 0,
     load: Callable[..., Data] | None = None,
     load_seed: int | None = None,
+    stable: bool = False,
 ) -> tf.data.Dataset:
     """Return a rank's shards of arrays, one epoch per iterator; `python_data.shard_arrays` yields the same ones.
 
@@ -101,6 +105,7 @@ def shard_arrays(
         first: The first epoch.
         load: As for `dataset`.
         load_seed: The seed of its `seeds`; None if it takes none.
+        stable: As `stable_shards` of `dataset`.
 
     Returns:
         A dataset of `Shard`, with its `Epochs` as the attribute `epochs`.
@@ -116,7 +121,8 @@ def shard_arrays(
     def begin_epoch() -> tuple[Any, ...]:
         number, skip = epochs.begin()
         draw = np.random.SeedSequence([load_seed or 0, number]).generate_state(1)
-        return epoch_order(samples, seed, number), draw.astype(np.int32)[0], np.int64(skip)
+        order = epoch_order(samples, seed, number)
+        return arrange(order, batch_size, world().size) if stable else order, draw.astype(np.int32)[0], np.int64(skip)
 
     def order(_: tf.Tensor) -> tuple[tf.Tensor, ...]:
         indices, draw, skip = tf.numpy_function(begin_epoch, [], [tf.int64, tf.int32, tf.int64])

@@ -13,6 +13,7 @@ import tensorflow as tf
 from hpcrun.data.layout import find_shards, read_labels
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import record_error
+from hpcrun.train.data.stable_shards import owner
 from hpcrun.train.data.tf_arrays import dataset
 from hpcrun.train.images.augmentation import AUGMENTATIONS
 from hpcrun.train.images.damage import find_good, remember
@@ -21,9 +22,11 @@ from hpcrun.train.images.files import ImageFiles, list_files, split_folder
 from hpcrun.train.images.records import Records, load_index, require_label, scan
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import on_rank_0
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
 
     from hpcrun.train.types import Data
 
@@ -67,7 +70,8 @@ class ImageSet:
             augment: How images are changed at random: ``resnet``, ``inception``, ``cifar``; ``none`` takes the centre.
             shuffle: Shuffle the images every epoch, in the same order on all ranks.
             seed: The seed of the shuffles and the augmentation.
-            cache: Keep the encoded images that this rank has read in memory; after some epochs, that is nearly all.
+            cache: Keep the encoded images that this rank has read in memory. Shuffled batches are then divided among
+                the ranks so that each reads and keeps its own images, and only a few more of the others' each epoch.
 
         Returns:
             A dataset of images, uint8 of shape (b, size, size, 3), and labels, int64 of shape (b,).
@@ -77,8 +81,12 @@ class ImageSet:
         """
         if augment not in AUGMENTATIONS:
             raise HpcrunError(f"there is no augmentation {augment!r}", hint=f"augment: {', '.join(AUGMENTATIONS)}")
-        kept: dict[int, bytes] | None = {} if cache else None
-        read = partial(self._read, kept)
+        me, stable = world(), cache and shuffle  # without a shuffle, a rank reads the same images every epoch
+
+        def keeps(index: int) -> bool:
+            return cache and not (stable and owner(index, me.size) != me.rank)
+
+        read = partial(self._read, {}, keeps)
         decoder = Decoder(size, AUGMENTATIONS[augment])
         decode = decoder.decode_records if isinstance(self.content, Records) else decoder.decode_files
 
@@ -86,19 +94,19 @@ class ImageSet:
             contents = tf.ensure_shape(tf.numpy_function(read, [indices], tf.string), [None])
             return decode(contents, seeds)
 
-        indices = np.arange(len(self))
-        return dataset(indices, self.labels, batch_size=batch_size, shuffle=shuffle, seed=seed, load=load)
+        make = partial(dataset, batch_size=batch_size, shuffle=shuffle, seed=seed, stable_shards=stable)
+        return make(np.arange(len(self)), self.labels, load=load)
 
-    def _read(self, kept: dict[int, bytes] | None, indices: Array) -> Array:
+    def _read(self, kept: dict[int, bytes], keeps: Callable[[int], bool], indices: Array) -> Array:
         """Return the bytes of images as an array of objects: NumPy's own type for bytes drops zeros at their end."""
         contents: Array = np.empty(len(indices), object)
         remember(self._find_problem, indices.tolist())
         try:
             for place, index in enumerate(indices.tolist()):
-                content = kept.get(index) if kept is not None else None
+                content = kept.get(index)
                 if content is None:
                     content = self.content.read(index)
-                    if kept is not None:
+                    if keeps(index):
                         kept[index] = content
                 contents[place] = content
         except HpcrunError as error:

@@ -80,6 +80,19 @@ def read_at_once(content):
 
 
 found["failed"] = read_at_once(images.read_split(folder / "records", "train").content)
+reads: list[int] = []
+split = images.read_split(folder / "foreign", "train")
+read_record = records.Records.read
+records.Records.read = lambda content, number: (reads.append(number), read_record(content, number))[1]
+cached = split.batches(7, 16, augment="resnet", shuffle=True, seed=3, cache=True)
+content = [[sorted(x.sum((1, 2, 3)).tolist()) for x, _ in batches(cached)] for _ in range(5)]
+records.Records.read = read_record
+found["same batches"] = content[:2] == [
+    [sorted(x.sum((1, 2, 3)).tolist()) for x, _ in batches(epoch)]
+    for epoch in [split.batches(7, 16, augment="resnet", shuffle=True, seed=3)] * 2
+]
+own = [number for number in reads if number % me.size == me.rank]  # those that this rank keeps
+found["own images read"] = sum(me.comm.allgather(len(own))) if me.size > 1 else len(own)
 if quick:
     print("RESULT", json.dumps({**found, "digests": digests}), flush=True)
     sys.exit()
