@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -20,9 +22,13 @@ from hpcrun.train.saved_model import SavedModel, find_saved_model
 from hpcrun.train.saved_model_record import RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SECONDS_BETWEEN_LOOKS = 2.0
+SECONDS_BETWEEN_QUERIES = 60.0
+"""Of the scheduler: a job that loses its node records no end."""
+_FINAL_STATES = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
+_QUERY_TIMEOUT = 60.0  # seconds
 
 
 def list_models(
@@ -44,8 +50,9 @@ def list_models(
     path, done = Path(source), after
     if follow and not (path / "job.json").is_file():
         raise HpcrunError(f"--follow needs a job; {source} is no run directory", hint="--run JOB --follow")
+    find_end = _EndFinder(path)
     while True:
-        look = partial(_find_new_model, path, best, done) if follow else partial(_copy_model, path, best)
+        look = partial(_find_new_model, path, best, done, find_end) if follow else partial(_copy_model, path, best)
         saved, ended = on_rank_0("the next saved model", look)
         if saved:
             done = saved.epoch or 0
@@ -76,9 +83,9 @@ def last_evaluated_epoch() -> int:
     return max(epochs)
 
 
-def _find_new_model(run: Path, best: bool, done: int) -> tuple[SavedModel | None, str]:
+def _find_new_model(run: Path, best: bool, done: int, find_end: Callable[[], str]) -> tuple[SavedModel | None, str]:
     """Return a copy of the saved model, None if it is not of a later epoch; and how the run ended, if it has."""
-    ended = _find_end(run)  # before the model: none is saved after the end
+    ended = find_end()  # before the model: none is saved after the end
     with suppress(HpcrunError, FileNotFoundError):
         saved = find_saved_model(run, best=best)
         written, recorded = saved.file.stat().st_mtime_ns, (run / RECORD).stat().st_mtime_ns
@@ -107,6 +114,37 @@ def _find_end(run: Path) -> str:
         return "it was cancelled before it began"
     if refused := _read(run / "refused.json"):
         return f"it was refused: {refused.get('reason')}"
+    return ""
+
+
+class _EndFinder:
+    """Finds out whether a run has ended; asks the scheduler now and then, and only in the process that calls it.
+
+    Args:
+        run: The run directory.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._queried = time.monotonic()
+
+    def __call__(self) -> str:
+        """Return how the run ended; empty if it has not."""
+        if (ended := _find_end(self._run)) or time.monotonic() - self._queried < SECONDS_BETWEEN_QUERIES:
+            return ended
+        self._queried = time.monotonic()
+        return _find_end(self._run) or _query_end(self._run)
+
+
+def _query_end(run: Path) -> str:
+    """Return how a run ended that has not recorded it, as ``hpcrun status`` finds it; empty if it may still run."""
+    command = [sys.executable, "-m", "hpcrun", "status", str(run), "--json"]
+    with suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT, check=False)
+        status = json.loads(done.stdout)
+        state, reason = str(status["state"]), str(status["reason"] or "")
+        if state in _FINAL_STATES or (state == "UNKNOWN" and reason.startswith("Slurm does not know this job")):
+            return f"its job was lost ({': '.join(filter(None, [state, reason]))})"
     return ""
 
 

@@ -1,5 +1,6 @@
 """Images of shards and folders, equal on any number of ranks, and errors that name damaged ones."""
 
+import re
 import shutil
 
 import numpy as np
@@ -51,6 +52,13 @@ def folder(tmp_path_factory):
     damage(copy(folder, "changed") / second, places[2] + 100)  # the index does not know
     damage(copy(folder, "damaged", index=False) / second, places[2] + 100)
     (copy(folder, "labels", index=False) / "labels.txt").write_text("roses\n")
+    (copy(folder, "indexed labels") / "labels.txt").write_text("roses\n")
+    unnamed = copy(folder, "unnamed")  # tulips are label 2, and all are damaged
+    (unnamed / "labels.txt").unlink()
+    for shard in find_shards(unnamed)["train"]:
+        for offset, features in read_shard(shard):
+            if features["image/class/label"] == [2]:
+                damage(shard, offset + 100)
     photos = copy(folder, "photos", "tree") / "train" / "roses"
     (photos / "0.jpg").write_bytes((photos / "0.jpg").read_bytes()[:300])
     return folder
@@ -63,11 +71,16 @@ def check(folder, results):
     errors = found["errors"]
     assert "there is no split 'test'" in errors["split"]
     assert f"{folder}/nowhere is not a folder" in errors["folder"]
-    assert "label 2 is not one of 1 to 1, the lines" in errors["label"]
+    assert f"{folder}/labels/train-0" in errors["label"]
+    for name in ("label", "indexed label"):
+        assert re.search(
+            r"train-0000\d-of-00002: record at byte \d+: label 2 is not one of 1 to 1, the lines", errors[name]
+        )
     assert f"{folder}/damaged/{shard}: record at byte" in errors["scan"]
     assert found["failed"] == 0
     assert (found["same batches"], found["own images read"]) == (True, 12)  # each once in five epochs
-    assert found["good"] == {"damaged": 11, "changed": 11, "photos": 11, "labels": 6}
+    assert found["good"] == {"damaged": 11, "changed": 11, "photos": 11, "labels": 6, "indexed labels": 6, "unnamed": 6}
+    assert found["names of good"] == ["1"]
     return found
 
 

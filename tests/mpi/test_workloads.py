@@ -1,16 +1,18 @@
 """The shipped workloads train, report results and print clear errors."""
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.mpi.ranks import ROOT, needs_mpi, run, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
-LENET5, RESNET50 = (ROOT / "workloads" / name / "train.py" for name in ("lenet5", "resnet50"))
+LENET5, RESNET50, CIFARNET = (ROOT / "workloads" / name / "train.py" for name in ("lenet5", "resnet50", "cifarnet"))
 
 
 def test_lenet5_learns_handwritten_digits(tmp_path):
@@ -58,10 +60,26 @@ def test_resnet50_reads_a_class_folder_tree(photos):
     assert (photos / "labels.txt").read_text() == "china\nflower\n"
 
 
+def test_cifarnet_reads_the_original_files(tmp_path):
+    draw = np.random.default_rng(0)
+    (tmp_path / "cifar-10-batches-py").mkdir()  # as Keras's cache has it
+    for name in [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]:
+        labels = [*range(10)]
+        pixels = np.repeat(np.array(labels) * 25, 3 * 32 * 32).reshape(10, -1) + draw.integers(10, size=(10, 3072))
+        batch = {b"data": pixels.astype(np.uint8), b"labels": labels}
+        (tmp_path / "cifar-10-batches-py" / name).write_bytes(pickle.dumps(batch, protocol=3))
+    few = ["--epochs", 2, "--batch-size", 10, "--data-dir", tmp_path]
+    outcome = run(2, CIFARNET, *few, HPCRUN_RUN_DIR=str(tmp_path))
+    assert outcome.code == 0, outcome.stderr
+    assert json.loads((tmp_path / "result.json").read_text())["ranks"] == 2
+    assert (tmp_path / "labels.txt").read_text().splitlines()[:2] == ["airplane", "automobile"]
+
+
 @pytest.mark.parametrize(
     ("program", "arguments", "message"),
     [
         (RESNET50, [], "give --data-dir (or $HPCRUN_DATA_IMAGENET) or --synthetic-data"),
+        (CIFARNET, ["--data-dir", "/none"], "CIFAR-10 is not in /none\nHINT: put cifar-10-binary.tar.gz"),
         (RESNET50, ["--bach-size", "3"], "HINT: did you mean --batch-size?"),
         (
             LENET5,

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hpcrun.train.images.image_set import ImageSet as ImageSet
+    from hpcrun.train.images.image_set import read_cifar10 as read_cifar10
     from hpcrun.train.images.image_set import read_split as read_split
 
-_MODULES = dict.fromkeys(["ImageSet", "read_split"], "image_set")
+_MODULES = dict.fromkeys(["ImageSet", "read_cifar10", "read_split"], "image_set")
 __all__ = sorted(_MODULES)  # noqa: PLE0605  (one table lists the public names and their modules)
 
 

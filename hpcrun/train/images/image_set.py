@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,15 +11,17 @@ import numpy as np
 import tensorflow as tf
 
 from hpcrun.data.layout import find_shards, read_labels
+from hpcrun.data.small_sets import find_cifar10
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import record_error
 from hpcrun.train.data.stable_shards import owner
 from hpcrun.train.data.tf_arrays import dataset
 from hpcrun.train.images.augmentation import AUGMENTATIONS
-from hpcrun.train.images.damage import find_good, remember
+from hpcrun.train.images.damage import find_good, gather_problems, remember
 from hpcrun.train.images.decoding import Decoder
 from hpcrun.train.images.files import ImageFiles, list_files, split_folder
-from hpcrun.train.images.records import Records, load_index, require_label, scan
+from hpcrun.train.images.records import Records, find_wrong_labels, has_class, load_index, scan
+from hpcrun.train.images.sources import SourceRecords
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import on_rank_0
 from hpcrun.train.ranks.world import world
@@ -40,12 +42,12 @@ class ImageSet:
     """The images of a split.
 
     Attributes:
-        content: The files or records.
+        content: The files, the records, or images in memory.
         labels: The class of each image, int64 of shape (n,), from 0: label 1 of a record is class 0.
         names: The names of the classes: line k of ``labels.txt`` is the name of class k - 1.
     """
 
-    content: ImageFiles | Records
+    content: ImageFiles | Records | SourceRecords
     labels: Array
     names: list[str]
 
@@ -88,7 +90,7 @@ class ImageSet:
 
         read = partial(self._read, {}, keeps)
         decoder = Decoder(size, AUGMENTATIONS[augment])
-        decode = decoder.decode_records if isinstance(self.content, Records) else decoder.decode_files
+        decode = decoder.decode_files if isinstance(self.content, ImageFiles) else decoder.decode_records
 
         def load(indices: Data, seeds: Data) -> Data:
             contents = tf.ensure_shape(tf.numpy_function(read, [indices], tf.string), [None])
@@ -168,8 +170,10 @@ def read_split(folder: str | os.PathLike[str], split: str, *, limit: int = 0, sk
         index, names = listed["index"], listed["names"]
         if index is None:
             index = scan(files, len(names), skip_bad=skip_bad)
+        elif problems := list(find_wrong_labels(files, index, len(names))):
+            gather_problems(problems if world().rank == 0 else [], skip_bad=skip_bad)
+            index = index[has_class(index["label"], len(names))]
         labels = index["label"].astype(np.int64) - 1
-        names = names or [str(label + 1) for label in range(int(labels.max(initial=0)) + 1)]
         content = Records(files, index)
     if not len(labels):
         raise HpcrunError(
@@ -178,7 +182,27 @@ def read_split(folder: str | os.PathLike[str], split: str, *, limit: int = 0, sk
     if limit and limit < len(labels):
         content, labels = content.select(np.arange(limit)), labels[:limit]
     found = ImageSet(content, labels, names)
-    return found.without_damaged() if skip_bad else found
+    found = found.without_damaged() if skip_bad else found
+    return found if names else replace(found, names=[str(label + 1) for label in range(int(found.labels.max()) + 1)])
+
+
+def read_cifar10(folder: str | os.PathLike[str], split: str) -> ImageSet:
+    """Read a split of CIFAR-10, from the shards of ``hpcrun data cifar10`` or its original files; on every rank.
+
+    Args:
+        folder: With shards, or with an archive of CIFAR-10 or its files, such as Keras's cache ``~/.keras/datasets``.
+        split: ``train`` or ``validation``.
+
+    Raises:
+        HpcrunError: The folder has neither, or they are damaged.
+    """
+    folder = Path(folder)
+    if on_rank_0("the shards of CIFAR-10", lambda: any(folder.glob("train-*"))):
+        return read_split(folder, split)
+    found = find_cifar10(folder)
+    sources = found.splits[split]
+    labels = np.array([source.label - 1 for source in sources], np.int64)
+    return ImageSet(SourceRecords(sources), labels, list(found.labels))
 
 
 def _find(folder: Path, split: str) -> Any:
@@ -199,8 +223,5 @@ def _find(folder: Path, split: str) -> Any:
             f"{folder} has no images of {split}: it has shards of {', '.join(shards)}",
             hint="hpcrun data build IMAGES FOLDER --validation 0.1 writes shards of both splits",
         )
-    files, names = shards[split], read_labels(folder)
-    index = load_index(files, split)
-    if index is not None and names:
-        require_label(int(index["label"].max(initial=1)), len(names), f"{folder}: shards of {split}")
-    return {"files": [file.name for file in files], "index": index, "names": names}
+    files = shards[split]
+    return {"files": [file.name for file in files], "index": load_index(files, split), "names": read_labels(folder)}

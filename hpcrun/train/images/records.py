@@ -12,7 +12,6 @@ import numpy as np
 from hpcrun.data.example import decode_example
 from hpcrun.data.index import FIELDS, index_name
 from hpcrun.data.tfrecord import RecordError, read_record, read_records
-from hpcrun.errors import HpcrunError
 from hpcrun.train.images.damage import check_image, gather_problems
 from hpcrun.train.ranks.collectives import checked_allgather
 from hpcrun.train.ranks.world import world
@@ -158,23 +157,31 @@ def _scan_record(data: bytes, classes: int, file: Path, offset: int) -> tuple[in
         features = decode_example(data)
         label = features["image/class/label"][0]
         features["image/encoded"][0]
-        require_label(label, classes, f"{file}: record at byte {offset}")
     except ValueError as error:
         return f"{file}: record at byte {offset}: {error}"
     except (KeyError, IndexError):
         return f"{file}: record at byte {offset}: it has no image/encoded or no image/class/label"
-    except HpcrunError as error:
-        return error.message
+    if not has_class(label, classes):
+        return f"{file}: record at byte {offset}: {_explain_label(label, classes)}"
     return label, offset, len(data)
 
 
-def require_label(label: int, classes: int, place: str) -> None:
-    """Refuse a label without a class.
+def find_wrong_labels(files: Sequence[Path], index: Array, classes: int) -> Iterator[str]:
+    """Yield what is wrong with each record of an index whose label has no class.
 
-    Raises:
-        HpcrunError: It is not from 1 to the number of classes.
+    Args:
+        files: The shards.
+        index: The index.
+        classes: The number of classes; 0 if unknown.
     """
-    if label < 1 or (classes and label > classes):
-        raise HpcrunError(
-            f"{place}: label {label} is not one of 1 to {classes or 'the number of classes'}, the lines of labels.txt"
-        )
+    for row in index[~has_class(index["label"], classes)]:
+        yield f"{files[row['shard']]}: record at byte {row['offset']}: {_explain_label(row['label'], classes)}"
+
+
+def has_class(labels: Any, classes: int) -> Any:
+    """Return whether labels are from 1 to the number of classes, which is 0 if it is unknown."""
+    return (labels >= 1) & ((labels <= classes) | (not classes))
+
+
+def _explain_label(label: int, classes: int) -> str:
+    return f"label {label} is not one of 1 to {classes or 'the number of classes'}, the lines of labels.txt"

@@ -59,12 +59,14 @@ found["errors"] = {
     "split": error(lambda: images.read_split(folder / "tree", "test")),
     "folder": error(lambda: images.read_split(folder / "nowhere", "train")),
     "label": error(lambda: images.read_split(folder / "labels", "train")),
+    "indexed label": error(lambda: images.read_split(folder / "indexed labels", "train")),
     "scan": error(lambda: images.read_split(folder / "damaged", "train")),
 }
 found["good"] = {
     source: len(images.read_split(folder / source, "train", skip_bad=True))
-    for source in ("damaged", "changed", "photos", "labels")
+    for source in ("damaged", "changed", "photos", "labels", "indexed labels", "unnamed")
 }
+found["names of good"] = images.read_split(folder / "unnamed", "train", skip_bad=True).names
 
 
 def read_at_once(content):

@@ -1,6 +1,9 @@
 """Checks of evaluation, of following a run and of fine-tuning; the first argument is a folder of images."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +13,7 @@ from checks import assert_refused, run_checks
 
 import hpcrun.train
 from hpcrun.errors import HpcrunError
-from hpcrun.train import images
+from hpcrun.train import follow_run, images
 from hpcrun.train.evaluation import Evaluator, require_classes, top_k
 from hpcrun.train.follow_run import list_models
 from hpcrun.train.saved_model import SavedModel
@@ -113,6 +116,27 @@ def check_follow_ends_without_a_model():
     else:
         raise AssertionError
     assert_refused("is no run directory", list, list_models(folder, follow=True))
+
+
+def check_follow_ends_if_the_job_was_lost():
+    run = folder.parent / "home" / "lost"
+    if hpcrun.train.is_chief():
+        where = {"HOME": str(run.parent), "PATH": os.environ["PATH"], "HPCRUN_RUN_DIR": ""}
+        argv = [sys.executable, "-m", "hpcrun", "submit", "--site", "local", "--no-gpu", "--json", "--", "sleep", "600"]
+        run.parent.mkdir()
+        done = subprocess.run(argv, env=where, cwd=run.parent, capture_output=True, text=True, check=True)
+        submission = json.loads(done.stdout)
+        os.killpg(int(submission["job_id"]), signal.SIGKILL)  # as if its node had lost power
+        run.symlink_to(submission["run_dir"])
+        (run / "exit.json").unlink(missing_ok=True)
+    hpcrun.train.barrier()
+    follow_run.SECONDS_BETWEEN_QUERIES = 1
+    try:
+        list(list_models(run.resolve(), follow=True))
+    except HpcrunError as error:
+        assert "ended without a saved model: its job was lost (FAILED" in error.message, error.message  # noqa: PT017
+    else:
+        raise AssertionError
 
 
 def pretrained(head):

@@ -1,0 +1,46 @@
+"""Images of a data set that is in memory, as records that were not written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.data.example import encode_example
+from hpcrun.data.images import EncodedImage
+from hpcrun.data.shards import features_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+    from hpcrun.data.sources import Source
+
+
+@dataclass(frozen=True)
+class SourceRecords:
+    """The raw images of a split.
+
+    Attributes:
+        sources: The images, with their shapes and contents.
+    """
+
+    sources: Sequence[Source]
+
+    def read(self, number: int) -> bytes:
+        """Return the record of an image, a serialized ``tf.train.Example``."""
+        source = self.sources[number]
+        height, width, channels = source.shape or (0, 0, 0)
+        return encode_example(features_of(source, EncodedImage(source.read(), height, width, channels, "RAW")))
+
+    def check(self, number: int) -> str | None:  # noqa: ARG002 - as for files
+        """Return None: the images were checked when they were read."""
+        return None
+
+    def describe(self, number: int) -> str:
+        """Return the file of an image, and its name."""
+        return f"{self.sources[number].file}: {self.sources[number].name}"
+
+    def select(self, numbers: np.ndarray[Any, Any]) -> SourceRecords:
+        """Return some of the images."""
+        return SourceRecords([self.sources[number] for number in numbers])
