@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hpcrun.errors import HpcrunError
 from hpcrun.train.host_program import serve
 from hpcrun.train.saved_model import find_saved_model, load_model
@@ -57,6 +59,8 @@ def _write(model: keras.Model, format_name: str, file: Path) -> None:
         model.export(file, format="tf_saved_model", verbose=False)
     else:
         _require_onnx()
+        shape = (1, *model.input_shape[1:])
+        model.predict(np.zeros(shape, "uint8"), verbose=0)  # Keras exports no model that was never called
         model.export(file, format="onnx", verbose=False)
 
 
