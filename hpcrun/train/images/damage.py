@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NAMES_OF_OPERATIONS = re.compile(r"\{\{.*?\}\}|\[Op:.*?\]")
 _LISTED = 5  # damaged images in a message
 _last_read: deque[tuple[Callable[[int], str | None], int]] = deque(maxlen=4096)
-_HINT = "copy or build it again, or leave out damaged images: skip_bad=True"
+_HINT = "copy or build it again, or leave out damaged images: skip_bad=True, --skip-bad of workloads"
 
 
 def gather_problems(problems: Sequence[str], *, skip_bad: bool) -> None:
