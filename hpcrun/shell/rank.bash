@@ -30,7 +30,8 @@
 #   HPCRUN_STAGED                     the folder of data on the node-local disk, which are copied first; see stage.bash
 : "${hpcrun_visible:?}" "${hpcrun_gpus:=}" "${hpcrun_gpus_per_rank:=}" "${hpcrun_gpu_order:=}"
 : "${hpcrun_wired:=}" "${hpcrun_output_on_all_ranks:=}" "${hpcrun_in_container:=}" "${hpcrun_ignores_failures:=}"
-: "${hpcrun_cpu_bind:=}" "${hpcrun_local_ranks:=}" "${hpcrun_master:=}" "${hpcrun_port:=0}" "${hpcrun_workers:=}" "${hpcrun_mode:=go=}" "${hpcrun_earlier_failures:=0}"
+: "${hpcrun_cpu_bind:=}" "${hpcrun_local_ranks:=}" "${hpcrun_mode:=go=}" "${hpcrun_earlier_failures:=0}"
+: "${hpcrun_master:=}" "${hpcrun_port:=0}" "${hpcrun_workers:=}"
 if [[ ! $HPCRUN_RANK =~ ^[0-9]+$ || ! $HPCRUN_LOCAL_RANK =~ ^[0-9]+$ ]]; then
   echo "hpcrun: error: $HPCRUN_LAUNCHER sets no known variable with the number of a rank (rank '$HPCRUN_RANK'," \
     "on its node '$HPCRUN_LOCAL_RANK'); set launcher.rank and launcher.local_rank in site $HPCRUN_SITE_NAME" >&2

@@ -13,7 +13,7 @@ hpcrun_read_hosts() {  # set hpcrun_hosts to the hosts of the hostfile, in order
   local line
   local -A seen=()
   hpcrun_hosts=()
-  while read -r line _; do
+  while IFS=$' \t\n' read -r line _; do
     line=${line%:*}
     [ -n "$line" ] && [ -z "${seen[$line]-}" ] || continue
     seen[$line]=yes
@@ -35,7 +35,7 @@ hpcrun_choose_world() {
   [ ${#hpcrun_hosts[@]} -gt 1 ] || hpcrun_master=127.0.0.1  # also where the host's name has no address
   # Ports below 32768, from which the kernel takes none for connections. Jobs on the same host begin at different ones,
   # because the programs use theirs only some seconds after this check.
-  read -r number _ < <(command cksum <<<"$HPCRUN_RUN_DIR ${SLURM_JOB_ID-}")
+  IFS=$' \t\n' read -r number _ < <(command cksum <<<"$HPCRUN_RUN_DIR ${SLURM_JOB_ID-}")
   for port in /proc/net/{tcp,tcp6}; do [ ! -r "$port" ] || tables+=("$port"); done
   [ ${#tables[@]} = 0 ] || taken=" $(command sed -nE 's/^ *[0-9]+: [0-9A-F]+:([0-9A-F]{4}) .*/\1/p' "${tables[@]}" | command tr '\n' ' ')"
   for _ in {1..100}; do
