@@ -292,7 +292,7 @@ def test_pyxis_gets_its_options_on_the_launch_line(start, tmp_path):
 
 @pytest.mark.parametrize(("keys", "words"), [
     ('image = "tf.sif"', "container.image = 'tf.sif': must be an absolute path, or begin with ~/, ${NAME} or docker://"),
-    ('runtime = "docker"', "container.runtime = 'docker': Input should be 'apptainer', 'singularity', 'podman-hpc'"),
+    ('runtime = "docker"', "container.runtime = 'docker': expected 'apptainer', 'singularity', 'podman-hpc'"),
     ('binds = ["data"]', "container.binds = 'data': a bind is SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro"),
     ('binds = ["/a:/b:rx"]', "a bind is SOURCE"),
     ('binds = ["/a,/b"]', "a bind is SOURCE"),
