@@ -122,7 +122,7 @@ def test_the_begin_of_the_jobs_own_reservation_is_quoted(pending):
 
 def test_submit_quotes_the_reason_of_a_named_node(slurm, cli):
     (slurm.folder / "id").write_text("1")
-    code, _, err = cli("submit", "--site", "slurm", "--nodelist", "q[1-2]", "-t", "10", "--", "true")
+    code, _, err = cli("submit", "--site", "slurm", "--nodelist", "q[1-2]", "-N", "2", "-t", "10", "--", "true")
     assert code == 0
     assert "WARNING: q2 drained: disk broken, ticket 42" in err
 
