@@ -21,7 +21,13 @@ def describe_framework(spec: JobSpec) -> str:
     variables = _VARIABLES.get(spec.framework)
     if spec.resources.ranks == 1 or not variables:
         return ""
-    return f"framework  {spec.framework}; variables of each rank: {variables} (--framework overrides it)"
+    gpus = "; each sees all GPUs of its node" if spec.has_gpus and spec.gpus_visible == "node" else ""
+    return f"framework  {spec.framework}; variables of each rank: {variables}{gpus} (--framework overrides it)"
+
+
+def default_gpu_view(framework: str) -> str:
+    """Return which GPUs ranks of a framework expect to see: ``node`` if its scripts select one by the local rank."""
+    return "node" if framework in {"torch", "horovod"} else "rank"
 
 
 def launch_option(spec: JobSpec) -> str | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 FRAMEWORKS = ("auto", "hpcrun", "tensorflow", "torch", "jax", "horovod", "none")
+GPU_VIEWS = ("rank", "node")
 CPU_BINDINGS = ("cores", "sockets", "none")
 
 STAGED = "{staged}"
@@ -61,6 +62,7 @@ class JobOptions:
         no_gpu: Whether ranks must not see any GPU.
         output_on_all_ranks: Whether the output of all ranks goes to the job's log, not only that of rank 0.
         strict: Whether ranks that share no work, or of which some are in no world with the others, make the job fail.
+        gpus_visible: Which GPUs a rank sees: its own, or all of its node; None for what the site or framework expects.
         framework: The framework through which the ranks find each other; auto for what the script shows.
         log_level: The lowest level that ranks log.
         cpu_bind: What each rank is bound to: its share of the cores, or the sockets of these cores.
@@ -107,6 +109,13 @@ class JobOptions:
         "What connects the ranks: hpcrun, tensorflow, torch, jax, horovod or none; default: what the script imports.",
         "NAME",
         convert=str.lower,
+    )
+    gpus_visible: str | None = _option(
+        None,
+        "--gpus-visible",
+        "GPUs that a rank sees: rank (its own) or node (all, and its own is the one with its local rank's number); "
+        "default: the site's, else node for torch and Horovod.",
+        "WHICH",
     )
     log_level: str = _option(
         "WARNING",
@@ -171,6 +180,9 @@ class JobOptions:
             raise HpcrunError(
                 what, hint="cores, sockets or none; srun's other values go into the site key launcher_args"
             )
+        if self.gpus_visible not in {None, *GPU_VIEWS}:
+            what = f"--gpus-visible={self.gpus_visible}: a rank sees its own GPUs, or those of its node"
+            raise HpcrunError(what, hint="--gpus-visible=rank or --gpus-visible=node")
         if self.framework not in FRAMEWORKS:
             what = f"--framework={self.framework}: hpcrun does not know this framework"
             raise HpcrunError(what, hint=f"one of {', '.join(FRAMEWORKS)}; or leave it out")

@@ -95,6 +95,11 @@ class JobSpec(JobOptions):
         return max(gpus // (self.resources.ntasks_per_node or 1), 1) if gpus else 0
 
     @property
+    def visible_gpus(self) -> int:
+        """How many GPUs each rank sees."""
+        return self.resources.gpus if self.gpus_visible == "node" else self.gpus_per_rank
+
+    @property
     def time_limit_seconds(self) -> int | None:
         """The time limit in seconds; None if there is none."""
         limit = parse_time(self.resources.time) if self.resources.time else inf

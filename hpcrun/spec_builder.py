@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import containers, distribution, job_software, paths, secrets
+from hpcrun import containers, distribution, frameworks, job_software, paths, secrets
 from hpcrun.errors import HpcrunError
 from hpcrun.job_paths import find_interpreter
 from hpcrun.paths import template_folders
@@ -101,15 +101,15 @@ def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
 
 def _job_options(request: Request, place: Placement, commands: Commands) -> dict[str, Any]:
     """Return the options of the job, with the site's defaults; on a host with GPUs, a job may request none of them."""
-    words, framework = _command_words(commands), request.framework
-    target = place.target
+    target, framework = place.target, request.framework
+    if place.resources.ranks > 1:
+        framework = distribution.find_framework(_command_words(commands), commands.start, framework)
     has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not place.resources.gpus
     return {
         **request.job_options(),
         "no_gpu": request.no_gpu or has_idle_gpus,
-        "framework": distribution.find_framework(words, commands.start, framework)
-        if place.resources.ranks > 1
-        else framework,
+        "framework": framework,
+        "gpus_visible": request.gpus_visible or place.site.gpu.visible or frameworks.default_gpu_view(framework),
         "cpu_bind": request.cpu_bind or place.site.cpu_bind,
         "max_requeue": _max_requeue(request, place, is_sweep=bool(commands.tasks)),
         "memory_retries": _memory_retries(request, place),

@@ -23,6 +23,8 @@ def command(spec: JobSpec, _hostfile: str) -> list[str]:
     ranks, masks = resources.ntasks_per_node or 0, spec.site.gpu.cpu_masks
     if resources.gpus and resources.gpus == ranks <= len(masks):
         words.append(f"--cpu-bind=mask_cpu:{','.join(masks[:ranks])}")
+    if spec.gpus_visible == "node" and spec.has_gpus and spec.site.gpu.request == "gpus-per-task":
+        words.append("--gpu-bind=none")  # --gpus-per-task implies a binding to the task's GPUs (srun(1))
     return [*words, "--kill-on-bad-exit=1"]
 
 

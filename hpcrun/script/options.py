@@ -73,7 +73,7 @@ def launch_options(spec: JobSpec) -> list[str]:
     """Return the options of hpcrun_launch."""
     launcher, gpu, ranks = launchers.find_launcher(spec), spec.site.gpu, spec.resources.ranks
     counts = not launcher.starts_one_process  # else the rank's numbers are the defaults
-    gpus = spec.gpus_per_rank if not spec.no_gpu else 0
+    gpus = spec.visible_gpus if not spec.no_gpu else 0
     runtime = containers.RUNTIMES[spec.container.runtime] if spec.container else None
     return as_words(
         launcher=launcher.bash_file and _library_name(launcher.bash_file),

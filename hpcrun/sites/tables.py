@@ -128,6 +128,9 @@ class Gpu:
     vendor: Literal["nvidia", "amd", "intel"] | None = None
     """GPU vendor, which decides the variable that assigns GPUs to ranks: CUDA_VISIBLE_DEVICES (nvidia, default),
     ROCR_VISIBLE_DEVICES (amd) or ZE_AFFINITY_MASK (intel)."""
+    visible: Literal["rank", "node"] | None = None
+    """Which GPUs a rank sees, the default of --gpus-visible: its own (rank), or all of its node (node). Without it,
+    scripts of torch and Horovod see all, because they select one by the local rank."""
     order: tuple[int, ...] = ()
     """The GPU index of each local rank, where the GPU with the rank's own number is not the closest to its cores."""
     cpus: int | None = None

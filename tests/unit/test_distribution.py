@@ -175,3 +175,44 @@ def test_a_dry_run_says_which_framework_it_found(tmp_path, monkeypatch, cli):
     )
     code, _, err = cli(*argv, "-n", "2", "--framework", "pytorch")
     assert (code, "ERROR: --framework=pytorch: hpcrun does not know this framework" in err) == (2, True)
+
+
+GPU_SITE = """
+extends = "slurm"
+limits.gpus_per_node = 4
+gpu.order = [3, 2, 1, 0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "options", "seen"),
+    [
+        ("hpcrun.train", "", [], 1),
+        ("JAX", "", [], 1),
+        ("PyTorch", "", [], 4),  # it selects cuda:LOCAL_RANK
+        ("Horovod", "", [], 4),
+        ("PyTorch", "", ["--gpus-visible", "rank"], 1),
+        ("PyTorch", "", ["--framework", "none"], 1),
+        ("PyTorch", 'gpu.visible = "rank"', [], 1),
+        ("hpcrun.train", 'gpu.visible = "node"', [], 4),
+        ("hpcrun.train", "", ["--gpus-visible", "node"], 4),
+    ],
+)
+def test_scripts_that_select_a_gpu_by_the_local_rank_see_all_gpus(tmp_path, cli, name, more, options, seen):
+    (tmp_path / "train.py").write_text(DISTRIBUTED[name])
+    (tmp_path / "c.toml").write_text(GPU_SITE + more)
+    argv = ("--site", str(tmp_path / "c.toml"), "-N", "2", "--gpus-per-node", "4", "--dry-run", *options)
+    code, out, err = cli("submit", str(tmp_path / "train.py"), *argv)
+    assert (code, f"--gpus 0,1,2,3 --gpus-per-rank {seen} --gpu-order 3,2,1,0" in out) == (0, True), out
+    assert ("each sees all GPUs of its node" in err) == (seen == 4 and name != "hpcrun.train")
+    assert "--gpu-bind" not in out
+
+
+def test_slurm_binds_no_task_to_its_gpu_if_it_is_to_see_all(tmp_path, cli):
+    (tmp_path / "train.py").write_text(DISTRIBUTED["PyTorch"])
+    (tmp_path / "c.toml").write_text(f'{GPU_SITE}gpu.request = "gpus-per-task"\n')
+    argv = ("submit", str(tmp_path / "train.py"), "--site", str(tmp_path / "c.toml"), "-N", "2", "--gpus-per-node", "4")
+    assert " --gpu-bind=none " in cli(*argv, "--dry-run")[1]
+    assert "--gpu-bind" not in cli(*argv, "--dry-run", "--gpus-visible", "rank")[1]
+    code, _, err = cli(*argv, "--gpus-visible", "all")
+    assert (code, "HINT: --gpus-visible=rank or --gpus-visible=node" in err) == (2, True)

@@ -19,6 +19,7 @@ CHANGED = {
     "output_on_all_ranks": True,
     "strict": True,
     "framework": "torch",
+    "gpus_visible": "node",
     "log_level": "ERROR",
     "cpu_bind": "sockets",
     "fusion_threshold_kb": 64,
