@@ -95,8 +95,6 @@ if __name__ == "__main__":
         sys.exit(code)
     for module in {os.environ["KERAS_BACKEND"], "keras"}:
         importlib.import_module(module)
-    if tensorflow := sys.modules.get("tensorflow"):  # the programs' small graphs take longer to optimize than to run
-        tensorflow.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     gc.freeze()  # the forks would search these objects again and again
     asked, files = serve(path)
     run_program(**asked, files=files)
