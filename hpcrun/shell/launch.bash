@@ -18,7 +18,7 @@
 #   --cpu-bind KIND            bind each rank to cores or sockets
 #   --visible NAME             the variable that selects a program's GPUs
 #   --gpus N,N...              the node's GPUs
-#   --gpus-per-rank N          the number of GPUs per rank
+#   --gpus-per-rank N          the number of GPUs that each rank sees: its own, or all of the node
 #   --gpu-order N,N...         the node's GPUs in the order of the ranks whose cores are nearest to them
 #   --output-on-all-ranks      all ranks write to the job's log, each line with its rank
 #   --in-container PYTHON      the program starts through container.sh; the container's Python lists its packages

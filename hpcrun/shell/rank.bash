@@ -16,7 +16,7 @@
 #   HPCRUN_NTASKS, HPCRUN_LAUNCHER, HPCRUN_SITE_NAME
 # Variables, all but the first optional:
 #   hpcrun_visible                    the name of the variable that selects a program's GPUs
-#   hpcrun_gpus, hpcrun_gpus_per_rank the node's GPUs if that variable is unset (0,1,2,3); the number of GPUs per rank
+#   hpcrun_gpus, hpcrun_gpus_per_rank the node's GPUs if that variable is unset (0,1,2,3); the number of GPUs a rank sees
 #   hpcrun_gpu_order                  the node's GPUs in the order of the ranks whose cores are nearest (0,2,1,3)
 #   hpcrun_wired                      the names of PMI's and PMIx's variables, one of which each rank needs for MPI
 #   hpcrun_output_on_all_ranks        not empty: all ranks also write to the job's log, each line with its rank
