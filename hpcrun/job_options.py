@@ -113,8 +113,7 @@ class JobOptions:
     gpus_visible: str | None = _option(
         None,
         "--gpus-visible",
-        "GPUs that a rank sees: rank (its own) or node (all, and its own is the one with its local rank's number); "
-        "default: the site's, else node for torch and Horovod.",
+        "GPUs that a rank sees: rank (its own) or node (all); default: the site's, else node for torch and Horovod.",
         "WHICH",
     )
     log_level: str = _option(
