@@ -8,7 +8,7 @@ from tests.photos import write_digits
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=thorough), 3])
+@pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=thorough)])
 def test_trained_models_are_evaluated_and_fine_tuned(tmp_path, ranks):
     write_digits(tmp_path / "images" / "validation", 103)
     outcome = run_keras(ranks, PROGRAMS / "trained_models.py", tmp_path / "images", HPCRUN_RUN_DIR=str(tmp_path))

@@ -60,6 +60,7 @@ def test_resnet50_reads_a_class_folder_tree(photos):
     assert (photos / "labels.txt").read_text() == "china\nflower\n"
 
 
+@thorough
 def test_cifarnet_reads_the_original_files(tmp_path):
     draw = np.random.default_rng(0)
     (tmp_path / "cifar-10-batches-py").mkdir()  # as Keras's cache has it
@@ -78,13 +79,18 @@ def test_cifarnet_reads_the_original_files(tmp_path):
 @pytest.mark.parametrize(
     ("program", "arguments", "message"),
     [
-        (RESNET50, [], "give --data-dir (or $HPCRUN_DATA_IMAGENET) or --synthetic-data"),
-        (CIFARNET, ["--data-dir", "/none"], "CIFAR-10 is not in /none\nHINT: put cifar-10-binary.tar.gz"),
         (RESNET50, ["--bach-size", "3"], "HINT: did you mean --batch-size?"),
-        (
-            LENET5,
-            ["--dataset", "mnist", "--data-dir", "/none"],
-            "/none/mnist.npz does not exist\nHINT: --data-dir FOLDER",
+        (CIFARNET, ["--data-dir", "/none"], "CIFAR-10 is not in /none\nHINT: put cifar-10-binary.tar.gz"),
+        *(
+            pytest.param(*case, marks=thorough)
+            for case in (
+                (RESNET50, [], "give --data-dir (or $HPCRUN_DATA_IMAGENET) or --synthetic-data"),
+                (
+                    LENET5,
+                    ["--dataset", "mnist", "--data-dir", "/none"],
+                    "/none/mnist.npz does not exist\nHINT: --data-dir FOLDER",
+                ),
+            )
         ),
     ],
 )

@@ -74,7 +74,8 @@ def test_the_exit_code_is_that_of_the_rank_that_failed_first(user, site, failure
     assert ("memory" in reason, why["name"] == "rank-killed") == (failure == "killed", failure == "killed")
 
 
-@pytest.mark.parametrize("failure", ["exits", pytest.param("raises", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("failure", ["exits", "raises"])
 def test_a_training_has_the_exit_code_of_the_failed_rank(user, failure):
     code, reason, _ = run_failing_job(user, "srun-mpich", FAILING_TRAINING, failure)
     assert (code, f"rank 1 on {user.cluster.nodelist[0]}" in reason) == (EXIT_CODES[failure], True), reason

@@ -44,7 +44,10 @@ def test_resnet50_on_two_nodes_with_four_gpus_each(user):
         assert f"[rank {rank}] host {node}, CUDA_VISIBLE_DEVICES={rank % 4}\n" in log
 
 
-@pytest.mark.parametrize("site", ["srun-mpich", "srun-openmpi", "mpiexec", "mpirun"])
+@pytest.mark.parametrize(
+    "site",
+    ["srun-mpich", "mpirun", *(pytest.param(site, marks=pytest.mark.thorough) for site in ("srun-openmpi", "mpiexec"))],
+)
 def test_lenet5_with_each_launcher(user, site):
     submission = user.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
     assert submission["state"] == "COMPLETED", user.log(submission)
@@ -73,7 +76,9 @@ def test_one_process_without_a_launcher_uses_all_gpus(user):
     assert (rejected.returncode, "launcher = none" in rejected.stderr) == (2, True)
 
 
-@pytest.mark.parametrize(("site", "launcher"), [("mpirun", "mpirun"), ("srun-mpich", "mpiexec")])
+@pytest.mark.parametrize(
+    ("site", "launcher"), [pytest.param("mpirun", "mpirun", marks=pytest.mark.thorough), ("srun-mpich", "mpiexec")]
+)
 def test_lenet5_over_ssh_with_a_hostfile(user, site, launcher):
     hostfile = user.home / "hosts"
     hostfile.write_text("".join(f"{node}\n" for node in user.cluster.nodelist))

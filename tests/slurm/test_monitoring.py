@@ -37,7 +37,7 @@ def test_status_prints_the_last_state_while_slurmctld_is_down(user):
         assert logs_process.wait(60) == 0
 
 
-@pytest.mark.parametrize("name", ["user", "user_without_accounting"])
+@pytest.mark.parametrize("name", [pytest.param("user", marks=pytest.mark.thorough), "user_without_accounting"])
 def test_status_and_cancel_select_several_jobs(request, name):
     user = request.getfixturevalue(name)
     failed_job = user.json("submit", "-J", "net-bad", "--wait", "--", "false")

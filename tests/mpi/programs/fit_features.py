@@ -629,6 +629,6 @@ def check_refusals():
     assert_refused("this rank's samples only", model.predict, hpcrun.train.dataset(x))
 
 
-failed = run_checks(__name__)
+failed = run_checks(__name__, sys.argv[2:])
 print("RESULT", json.dumps(failed), flush=True)
 sys.exit(len(failed))
