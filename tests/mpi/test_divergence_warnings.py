@@ -4,7 +4,7 @@ import pytest
 
 from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras
 
-pytestmark = [pytest.mark.mpi, needs_mpi]
+pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
 MESSAGES = {
     "quiet": None,
     "warned": "WARNING: tape.gradient was given a loss per sample, of shape (",

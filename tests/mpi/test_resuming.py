@@ -48,7 +48,8 @@ def compare(tmp_path, ranks, words, at, rank=0, **how):
 @pytest.mark.parametrize(
     ("source", "ranks", "at", "rank"),
     [
-        ("arrays", 2, "2.1", 1),  # on a rank other than the one that writes
+        ("arrays", 1, "2.1", 0),
+        pytest.param("arrays", 2, "2.1", 1, marks=thorough),  # on a rank other than the one that writes
         pytest.param("arrays", 2, "1.test", 0, marks=thorough),  # during validation
         pytest.param("filtered", 3, "1.2", 2, marks=thorough),
         pytest.param("repeated", 2, "2.1", 0, marks=thorough),

@@ -76,9 +76,8 @@ def test_one_process_without_a_launcher_uses_all_gpus(user):
     assert (rejected.returncode, "launcher = none" in rejected.stderr) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("site", "launcher"), [pytest.param("mpirun", "mpirun", marks=pytest.mark.thorough), ("srun-mpich", "mpiexec")]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize(("site", "launcher"), [("mpirun", "mpirun"), ("srun-mpich", "mpiexec")])
 def test_lenet5_over_ssh_with_a_hostfile(user, site, launcher):
     hostfile = user.home / "hosts"
     hostfile.write_text("".join(f"{node}\n" for node in user.cluster.nodelist))
