@@ -191,6 +191,7 @@ OPTIMIZERS = {
     "Muon": lambda **options: optimizers.Muon(0.02, **options),
     "ScheduleFreeAdamW": lambda **options: optimizers.ScheduleFreeAdamW(0.02, **options),
 }
+IN_A_TRANSFORMER = ("momentum", "Adam", "RMSprop", "Lion", "Adafactor", "Muon", "ScheduleFreeAdamW")
 CLIPPED = [{"clipnorm": 0.05}, {"global_clipnorm": 0.05}, {"clipvalue": 0.005}]
 
 
@@ -209,7 +210,8 @@ def check_some_optimizers():
 def check_all_optimizers():
     for name, optimizer in OPTIMIZERS.items():
         assert_close(f"tables {name}", tables, optimizer)
-        assert_close(f"transformer {name}", transformer, optimizer)
+    for name in IN_A_TRANSFORMER:
+        assert_close(f"transformer {name}", transformer, OPTIMIZERS[name])
     assert not bad, bad
 
 
@@ -219,11 +221,8 @@ def check_clipping():
             assert_close(
                 f"tables {name} {options}", tables, lambda options=options, name=name: OPTIMIZERS[name](**options)
             )
-            assert_close(
-                f"transformer {name} {options}",
-                transformer,
-                lambda options=options, name=name: OPTIMIZERS[name](**options),
-            )
+    for options in CLIPPED:
+        assert_close(f"transformer {options}", transformer, lambda options=options: OPTIMIZERS["Adam"](**options))
     assert not bad, bad
 
 

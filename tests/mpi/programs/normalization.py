@@ -414,6 +414,6 @@ def check_refusals():
             raise AssertionError("XLA was not refused")
 
 
-failed = run_checks(__name__)
+failed = run_checks(__name__, sys.argv[2:])
 print("RESULT", json.dumps({"failed": failed, "size": size, "far": shifted}), flush=True)
 sys.exit(len(failed))
