@@ -1,7 +1,7 @@
-"""Building a data set: its shards in parallel, and its description in ``dataset.json``.
+"""Build a data set: write its shards in parallel, and its description to ``dataset.json``.
 
-A build that was interrupted goes on where it stopped: each shard gets its name when it is complete, and
-``.build.jsonl`` lists the complete ones, under a line that identifies the build.
+An interrupted build can be resumed: a shard gets its final name when it is complete, and ``.build.jsonl`` lists the
+complete shards below a line that identifies the build.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """How a data set is built.
+    """The options of a build.
 
     Attributes:
-        shards: Number of shards of each split; one for each 1,024 images without it.
-        resize: Height and width in pixels; 0 for the images' own.
+        shards: Number of shards by split; a split without a number gets one shard per 1,024 images.
+        resize: Height and width of the stored images in pixels; 0 keeps the size of each image.
         raw: Whether to store pixels instead of JPEG files.
     """
 
@@ -46,36 +46,38 @@ class Options:
 def build(
     dataset: Dataset, out: Path, options: Options, workers: int, report: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    """Build a data set, or the shards of it that a stopped build left out.
+    """Build a data set, or resume its interrupted build.
 
     Args:
-        dataset: Its images.
-        out: The folder of its shards; it is created.
-        options: How it is built.
+        dataset: Images by split, and names of the classes.
+        out: Folder for the shards; created if it does not exist.
+        options: Number and format of the stored images and shards.
         workers: Number of processes.
-        report: Called now and then with the number of images that are done, and of all.
+        report: Called repeatedly with the number of finished images and the number of all images.
 
     Returns:
         The content of ``dataset.json``.
 
     Raises:
-        HpcrunError: The folder has other files or shards of another build, or the disk is full.
+        HpcrunError: The folder has files of something else or of a different build, or the disk is full.
     """
     tasks = _plan(dataset, out, options)
     identity = _identify(dataset, options)
     with _lock(out) as journal:
-        done = _resume(out, journal, identity)
-        total, before = (
+        results = _resume(out, journal, identity)
+        total_images, resumed_images = (
             sum(len(task.sources) for task in tasks),
-            sum(len(task.sources) for task in tasks if task.file.name in done),
+            sum(len(task.sources) for task in tasks if task.file.name in results),
         )
-        report(before, total)
-        left = [task for task in tasks if task.file.name not in done]
-        for result in write_shards(left, workers, lambda images: report(before + images, total)):
-            done[result.name] = result
-            journal.writelines(f"{line}\n" for line in _lines([result]))
+        report(resumed_images, total_images)
+        remaining_tasks = [task for task in tasks if task.file.name not in results]
+        for result in write_shards(
+            remaining_tasks, workers, lambda images: report(resumed_images + images, total_images)
+        ):
+            results[result.name] = result
+            journal.writelines(f"{line}\n" for line in _to_json_lines([result]))
             journal.flush()
-        return _finish(dataset, out, options, [done[task.file.name] for task in tasks])
+        return _finish(dataset, out, options, [results[task.file.name] for task in tasks])
 
 
 def _finish(dataset: Dataset, out: Path, options: Options, results: list[ShardResult]) -> dict[str, Any]:
@@ -85,8 +87,8 @@ def _finish(dataset: Dataset, out: Path, options: Options, results: list[ShardRe
     (out / LABELS).write_text("".join(f"{name}\n" for name in dataset.labels))
     (out / SKIPPED).write_text("".join(f"{path}\t{reason}\n" for path, reason in skipped), errors="surrogateescape")
     for split in dataset.splits:
-        own = [result.records for result in results if result.name.startswith(f"{split}-")]
-        write_index(out / index_name(split), own)
+        shard_records = [result.records for result in results if result.name.startswith(f"{split}-")]
+        write_index(out / index_name(split), shard_records)
     (out / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
     (out / JOURNAL).unlink()
     return description
@@ -112,26 +114,28 @@ def _plan(dataset: Dataset, out: Path, options: Options) -> list[ShardTask]:
 
 
 def _identify(dataset: Dataset, options: Options) -> str:
-    """Return a hash of all that decides what the shards contain."""
-    found = hashlib.sha256(repr((options, dataset.labels)).encode())
+    """Return a hash of the options and the input files, which determine the content of the shards."""
+    digest = hashlib.sha256(repr((options, dataset.labels)).encode())
     for split, sources in dataset.splits.items():
         for source in sources:
-            found.update(repr((split, source.name, source.label, source.offset)).encode(errors="surrogateescape"))
+            digest.update(repr((split, source.name, source.label, source.offset)).encode(errors="surrogateescape"))
             if source.content is not None:
-                found.update(source.content)
+                digest.update(source.content)
             else:
-                state = os.stat(source.file)  # noqa: PTH116 - millions of paths
-                found.update(repr((source.file, state.st_size, state.st_mtime_ns)).encode(errors="surrogateescape"))
-    return found.hexdigest()
+                file_stat = os.stat(source.file)  # noqa: PTH116 - millions of paths
+                digest.update(
+                    repr((source.file, file_stat.st_size, file_stat.st_mtime_ns)).encode(errors="surrogateescape")
+                )
+    return digest.hexdigest()
 
 
 @contextmanager
 def _lock(out: Path) -> Iterator[TextIO]:
-    """Create the folder, and open its journal for this build alone."""
+    """Create the folder, and open its journal under an exclusive lock."""
     out.mkdir(parents=True, exist_ok=True)
-    existed = (out / JOURNAL).exists()
+    has_journal = (out / JOURNAL).exists()
     entries = sorted(entry.name for entry in out.iterdir())
-    if entries and not existed:
+    if entries and not has_journal:
         raise HpcrunError(f"{out} is not empty: it has {entries[0]}", hint="give another folder, or remove this one")
     with (out / JOURNAL).open("a+") as journal:
         try:
@@ -144,25 +148,25 @@ def _lock(out: Path) -> Iterator[TextIO]:
 
 
 def _resume(out: Path, journal: TextIO, identity: str) -> dict[str, ShardResult]:
-    """Return the complete shards of a stopped build, by name; remove its incomplete ones."""
+    """Return the complete shards of an interrupted build, by file name; remove incomplete shards."""
     journal.seek(0)
-    first, *lines = journal.read().splitlines() or [""]
-    if first and first != json.dumps({"build": identity}):
+    identity_line, *result_lines = journal.read().splitlines() or [""]
+    if identity_line and identity_line != json.dumps({"build": identity}):
         raise HpcrunError(
-            f"{out} has a build of other images, or with other options, that was stopped",
+            f"{out} has an interrupted build of other images, or with other options",
             hint="give another folder, or remove this one",
         )
-    results = [ShardResult.from_json(line) for line in lines]
-    done = {result.name: result for result in results if result and (out / result.name).exists()}
+    recorded = [ShardResult.from_json(line) for line in result_lines]
+    results = {result.name: result for result in recorded if result and (out / result.name).exists()}
     for draft in out.glob(".*.part"):
         draft.unlink()
     journal.truncate(0)
-    journal.writelines(f"{line}\n" for line in [json.dumps({"build": identity}), *_lines(done.values())])
+    journal.writelines(f"{line}\n" for line in [json.dumps({"build": identity}), *_to_json_lines(results.values())])
     journal.flush()
-    return done
+    return results
 
 
-def _lines(results: Iterable[ShardResult]) -> Iterator[str]:
+def _to_json_lines(results: Iterable[ShardResult]) -> Iterator[str]:
     return (json.dumps(asdict(result)) for result in results)
 
 
@@ -170,18 +174,18 @@ def _describe(dataset: Dataset, options: Options, results: list[ShardResult]) ->
     """Return the content of ``dataset.json``."""
     splits = {}
     for split in dataset.splits:
-        own = [result for result in results if result.name.startswith(f"{split}-")]
+        split_results = [result for result in results if result.name.startswith(f"{split}-")]
         labels: Counter[int] = Counter()
         converted: Counter[str] = Counter()
-        for result in own:
+        for result in split_results:
             labels.update(result.labels)
             converted.update(result.converted)
         splits[split] = {
-            "images": sum(result.images for result in own),
-            "shards": len(own),
-            "bytes": sum(result.bytes for result in own),
+            "images": sum(result.images for result in split_results),
+            "shards": len(split_results),
+            "bytes": sum(result.bytes for result in split_results),
             "images_of_class": {name: labels[label] for label, name in enumerate(dataset.labels, 1)},
             "converted": dict(sorted(converted.items())),
-            "skipped": sum(len(result.skipped) for result in own),
+            "skipped": sum(len(result.skipped) for result in split_results),
         }
     return {"classes": len(dataset.labels), "resize": options.resize, "raw": options.raw, "splits": splits}

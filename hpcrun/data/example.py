@@ -1,6 +1,6 @@
-"""TensorFlow's ``Example`` messages, without TensorFlow.
+"""Encode and decode TensorFlow's ``Example`` messages without TensorFlow.
 
-An example maps names to lists of bytes, floats or integers (tensorflow/core/example/example.proto and feature.proto).
+An ``Example`` maps names to lists of bytes, floats or integers (tensorflow/core/example/{example,feature}.proto).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LISTS = {"bytes_list": _FIELD.TYPE_BYTES, "float_list": _FIELD.TYPE_FLOAT, "int
 
 
 def _declare_example() -> Any:
-    """Return the class of the message, in a pool of its own: TensorFlow declares the same name in the default one."""
+    """Return the message class, from a separate pool: TensorFlow declares the same name in the default pool."""
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tensorflow", syntax="proto3")
     for name, kind in _LISTS.items():
         message = file.message_type.add(name=name)
@@ -52,17 +52,17 @@ _EXAMPLE = _declare_example()
 
 
 def encode_example(features: Mapping[str, Value]) -> bytes:
-    """Return an example as bytes, the same ones for the same features.
+    """Return a serialized ``Example``; equal features give equal bytes.
 
     Args:
-        features: A value or a list of values for each name; an empty list counts as missing to all parsers.
+        features: A value or a list of values for each name; parsers treat an empty list as a missing feature.
     """
     example = _EXAMPLE()
     for name, value in features.items():
         values = [value] if isinstance(value, int | str | bytes) else list(value)
         feature = example.features.feature[name]
         if values and isinstance(values[0], str | bytes):
-            feature.bytes_list.value.extend(one.encode() if isinstance(one, str) else one for one in values)
+            feature.bytes_list.value.extend(item.encode() if isinstance(item, str) else item for item in values)
         elif values and isinstance(values[0], int):
             feature.int64_list.value.extend(values)
         elif values:
@@ -71,10 +71,10 @@ def encode_example(features: Mapping[str, Value]) -> bytes:
 
 
 def decode_example(data: bytes) -> dict[str, list[Any]]:
-    """Return the features of an example: a list of bytes, floats or integers for each name.
+    """Return the features of an ``Example``: a list of bytes, floats or integers for each name.
 
     Raises:
-        ValueError: The bytes are not an example.
+        ValueError: The bytes are not an ``Example``.
     """
     try:
         features = _EXAMPLE.FromString(data).features.feature

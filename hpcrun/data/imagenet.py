@@ -1,7 +1,7 @@
-"""ImageNet (ILSVRC 2012) from its original archives, which are read in place.
+"""ImageNet (ILSVRC 2012) read from its original archives, which need not be unpacked.
 
-The files beside the archives are those of Inception's scripts (models/research/inception/inception/data): the classes
-in the order of their labels, their names in English, the classes of the validation images, and bounding boxes.
+The folder of the archives may also have files of Inception's scripts (models/research/inception/inception/data): the
+classes in the order of their labels, their English names, the classes of the validation images, and bounding boxes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-TRAIN, VALIDATION = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+TRAIN_ARCHIVE, VALIDATION_ARCHIVE = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 VALIDATION_LABELS = "imagenet_2012_validation_synset_labels.txt"
 SYNSETS, NAMES, BOXES = "imagenet_lsvrc_2015_synsets.txt", "imagenet_metadata.txt", "imagenet_2012_bounding_boxes.csv"
 _URL = "https://www.image-net.org/challenges/LSVRC/2012"
@@ -28,27 +28,27 @@ def find_imagenet(folder: Path, report: Callable[[str], None]) -> Dataset:
     """Return the images of the archives in a folder.
 
     Args:
-        folder: With the archives of the training and the validation images, or one of them, and the file of the
-            classes of the validation images. Without the file of classes, they are in the order of their synset ids.
+        folder: Folder of the archive of training images, of validation images, or both, and of the file with the
+            classes of the validation images. Without a file of classes, labels follow the order of the synset ids.
         report: Called with a message before an archive is read.
 
     Raises:
         HpcrunError: Files are missing, damaged, or contradict each other.
     """
-    archives = {"train": folder / TRAIN, "validation": folder / VALIDATION}
+    archives = {"train": folder / TRAIN_ARCHIVE, "validation": folder / VALIDATION_ARCHIVE}
     if not any(file.is_file() for file in archives.values()):
         raise HpcrunError(
-            f"{folder} has neither {TRAIN} nor {VALIDATION}",
+            f"{folder} has neither {TRAIN_ARCHIVE} nor {VALIDATION_ARCHIVE}",
             hint=f"after signing in at {_URL}, download both, and put them there; they are read without unpacking",
         )
     boxes = _read_boxes(folder / BOXES)
     sources: dict[str, list[tuple[Source, str]]] = {}
     try:
         if archives["train"].is_file():
-            report(f"reading the table of contents of {TRAIN}")
+            report(f"reading the table of contents of {TRAIN_ARCHIVE}")
             sources["train"] = list(_list_training(archives["train"]))
         if archives["validation"].is_file():
-            report(f"reading the table of contents of {VALIDATION}")
+            report(f"reading the table of contents of {VALIDATION_ARCHIVE}")
             sources["validation"] = list(_list_validation(archives["validation"], folder / VALIDATION_LABELS))
     except tarfile.TarError as error:
         raise HpcrunError(f"{folder}: a damaged archive: {error}", hint="download it again") from None
@@ -58,26 +58,26 @@ def find_imagenet(folder: Path, report: Callable[[str], None]) -> Dataset:
         raise HpcrunError(f"{folder / SYNSETS} lacks {', '.join(unknown[:3])}", hint="copy this file again")
     names = dict(line.split("\t", 1) for line in _read_lines(folder / NAMES) if "\t" in line)
     splits = {
-        split: shuffle([_labelled(source, synset, labels, names, boxes) for source, synset in pairs])
+        split: shuffle([_add_label(source, synset, labels, names, boxes) for source, synset in pairs])
         for split, pairs in sources.items()
     }
     return Dataset(splits, tuple(names.get(synset, synset) for synset in synsets))
 
 
-def _labelled(
+def _add_label(
     source: Source, synset: str, labels: dict[str, int], names: dict[str, str], boxes: dict[str, list[list[float]]]
 ) -> Source:
-    own = boxes.get(source.name.rpartition("/")[2], [])
+    image_boxes = boxes.get(source.name.rpartition("/")[2], [])
     extra: list[tuple[str, str | tuple[float, ...] | tuple[int, ...]]] = [("image/class/synset", synset)]
-    if own:
-        corners = zip(("xmin", "ymin", "xmax", "ymax"), zip(*own, strict=True), strict=True)
+    if image_boxes:
+        corners = zip(("xmin", "ymin", "xmax", "ymax"), zip(*image_boxes, strict=True), strict=True)
         extra += [(f"image/object/bbox/{name}", values) for name, values in corners]
-        extra += [("image/object/bbox/label", (labels[synset],) * len(own))]
+        extra += [("image/object/bbox/label", (labels[synset],) * len(image_boxes))]
     return replace(source, label=labels[synset], text=names.get(synset, synset), extra=tuple(extra))
 
 
 def _list_training(archive: Path) -> Iterator[tuple[Source, str]]:
-    """List the images of an archive of archives, one for each class."""
+    """List the images of an archive that contains one archive for each class."""
     with tarfile.open(archive) as outer:
         for member in outer:
             stream = outer.extractfile(member)
@@ -99,17 +99,17 @@ def _list_validation(archive: Path, labels: Path) -> Iterator[tuple[Source, str]
     with tarfile.open(archive) as tar:
         members = sorted((member for member in tar if member.isfile()), key=lambda member: member.name)
     if len(synsets) != len(members):
-        what = f"has {len(synsets)} lines for {len(members)} images" if synsets else "does not exist"
+        problem = f"has {len(synsets)} lines for {len(members)} images" if synsets else "does not exist"
         raise HpcrunError(
-            f"{labels} {what}",
-            hint="it has one synset id (such as n01440764) on the line of each image; Inception's scripts come with it",
+            f"{labels} {problem}",
+            hint="line k is the synset id (such as n01440764) of image k; the file is part of Inception's scripts",
         )
     for member, synset in zip(members, synsets, strict=True):
         yield Source(str(archive), member.name, 0, "", member.offset_data, member.size), synset
 
 
 def _read_boxes(file: Path) -> dict[str, list[list[float]]]:
-    """Return the bounding boxes of each image: xmin, ymin, xmax, ymax as fractions of its width and height."""
+    """Return the bounding boxes of each image: xmin, ymin, xmax, ymax as fractions of the image's width and height."""
     boxes: dict[str, list[list[float]]] = defaultdict(list)
     for number, line in enumerate(_read_lines(file), 1):
         name, *corners = line.split(",")

@@ -1,4 +1,4 @@
-"""The index of a split: where each record lies, and its label; a ``.npy`` file, written without NumPy."""
+"""The index of a split: position and label of each record; a ``.npy`` file, written without NumPy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FIELDS = [("shard", "<i4"), ("label", "<i4"), ("offset", "<i8"), ("length", "<i8")]
-"""NumPy's data type of a record: the number of its shard, its label from 1, and where its bytes begin and how many they
-are, without the 12 bytes before and the 4 bytes after them (`hpcrun.data.tfrecord`)."""
+"""NumPy data type of a record: shard number, label from 1, and offset and length in bytes of the record's content,
+without the 12 bytes of header before and the 4 bytes of checksum after the content (`hpcrun.data.tfrecord`)."""
 _RECORD = struct.Struct("<iiqq")
 _ALIGNMENT = 64
 
@@ -25,8 +25,8 @@ def write_index(file: Path, shards: Iterable[Iterable[tuple[int, int, int]]]) ->
     """Write the index of a split.
 
     Args:
-        file: The file.
-        shards: Offset, length and label of each record of each shard.
+        file: The file to write.
+        shards: Offset in bytes, length in bytes and label of each record of each shard.
     """
     data = b"".join(
         _RECORD.pack(shard, label, offset, length)

@@ -1,4 +1,4 @@
-"""What a data set contains: counts, labels, sizes, damaged records, and samples as a picture."""
+"""Statistics of a data set: counts, labels, sizes, damaged records, and a picture of samples."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-_THUMBNAIL, _COLUMNS, _GAP = 128, 8, 4
-"""Pixels of a sample in the picture, samples in a row, and pixels between them."""
+_THUMBNAIL_PIXELS, _COLUMNS, _GAP_PIXELS = 128, 8, 4
+"""Side of a thumbnail in pixels, number of thumbnails in a row, and pixels between two thumbnails."""
 
 
 @dataclass
 class SplitInfo:
-    """The records of a split.
+    """The statistics of a split.
 
     Attributes:
         shards: Number of shards.
-        bytes: Their size.
+        bytes: Size of all shards.
         images: Number of records that can be read.
         labels: Number of images by label.
         formats: Number of images by format.
         heights: Height of each image in pixels.
         widths: Width of each image in pixels.
-        damaged: One message for each shard that cannot be read to its end, or has a label without a class.
-        samples: Some records.
+        damaged: One message for each shard that has a damaged record or a label without a class.
+        samples: Features of some records, for a picture.
     """
 
     shards: int = 0
@@ -49,55 +49,55 @@ class SplitInfo:
     samples: list[dict[str, list[Any]]] = field(default_factory=list)
 
     def count(self, features: dict[str, list[Any]]) -> None:
-        """Count a record."""
+        """Add a record to the counts."""
         self.images += 1
         self.labels[features["image/class/label"][0]] += 1
-        self.formats[_text(features, "image/format") or "JPEG"] += 1
+        self.formats[_decode_text(features, "image/format") or "JPEG"] += 1
         self.heights += features.get("image/height", [])[:1]
         self.widths += features.get("image/width", [])[:1]
 
     def to_json(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return it as JSON, with the names of its classes."""
+        """Return the statistics as JSON values; labels are replaced by class names."""
         return {
             "shards": self.shards, "bytes": self.bytes, "images": self.images, "formats": dict(self.formats),
-            "height": _range(self.heights), "width": _range(self.widths),
+            "height": _summarize(self.heights), "width": _summarize(self.widths),
             "labels": {name_of(label, names): count for label, count in sorted(self.labels.items())},
             "damaged": self.damaged,
         }  # fmt: skip
 
 
 def name_of(label: int, names: Sequence[str]) -> str:
-    """Return the name of a class; its number if it has none."""
+    """Return the name of a class; the label itself if the class has no name."""
     return names[label - 1] if 0 < label <= len(names) else str(label)
 
 
-def _range(values: list[int]) -> list[float] | None:
+def _summarize(values: list[int]) -> list[float] | None:
     return [min(values), median(values), max(values)] if values else None
 
 
 def inspect_split(
     files: Sequence[Path], names: Sequence[str], samples: int, report: Callable[[int], None]
 ) -> SplitInfo:
-    """Read all records of a split.
+    """Read all records of a split, and return their statistics.
 
     Args:
-        files: Its shards.
+        files: The shards of the split.
         names: The names of the classes.
-        samples: Number of records to keep, from the first ones of the shards.
-        report: Called after each shard with its size in bytes.
+        samples: Number of records to keep as samples, from the beginnings of all shards.
+        report: Called after samples_per_shard shard with the shard's size in bytes.
     """
     info = SplitInfo(shards=len(files))
-    each = -(-samples // len(files))
+    samples_per_shard = -(-samples // len(files))
     for file in files:
         info.bytes += file.stat().st_size
-        kept = 0
+        kept_samples = 0
         try:
             for offset, features in read_shard(file):
                 _require_label(features["image/class/label"][0], len(names), file, offset)
                 info.count(features)
-                if kept < each and len(info.samples) < samples:
+                if kept_samples < samples_per_shard and len(info.samples) < samples:
                     info.samples.append(features)
-                    kept += 1
+                    kept_samples += 1
         except (RecordError, OSError) as error:
             info.damaged.append(error.message if isinstance(error, HpcrunError) else f"{file}: {error.strerror}")
         if not file.stat().st_size:
@@ -111,29 +111,29 @@ def _require_label(label: int, classes: int, file: Path, offset: int) -> None:
         raise RecordError(file, offset, f"label {label} is not one of 0 to {classes}")
 
 
-def _text(features: dict[str, list[Any]], name: str) -> str:
+def _decode_text(features: dict[str, list[Any]], name: str) -> str:
     return bytes(next(iter(features.get(name, [])), b"")).decode(errors="replace")
 
 
 def draw_samples(samples: Sequence[dict[str, list[Any]]], file: Path) -> int:
-    """Write a picture of records.
+    """Write a picture with thumbnails of records.
 
     Args:
-        samples: The features of each.
-        file: The picture; its ending chooses the format.
+        samples: Features of each record.
+        file: The image file to write; its suffix determines the format.
 
     Returns:
-        The number of samples in it.
+        The number of thumbnails in the picture.
 
     Raises:
         HpcrunError: The picture cannot be written.
     """
-    step = _THUMBNAIL + _GAP
-    sheet = Image.new("RGB", (_COLUMNS * step, max(1, -(-len(samples) // _COLUMNS)) * step), "white")
+    pitch = _THUMBNAIL_PIXELS + _GAP_PIXELS
+    sheet = Image.new("RGB", (_COLUMNS * pitch, max(1, -(-len(samples) // _COLUMNS)) * pitch), "white")
     for number, features in enumerate(samples):
         image = sample_image(features).convert("RGB")
-        image.thumbnail((_THUMBNAIL, _THUMBNAIL))
-        sheet.paste(image, (number % _COLUMNS * step, number // _COLUMNS * step))
+        image.thumbnail((_THUMBNAIL_PIXELS, _THUMBNAIL_PIXELS))
+        sheet.paste(image, (number % _COLUMNS * pitch, number // _COLUMNS * pitch))
     try:
         sheet.save(file)
     except (OSError, ValueError) as error:
@@ -148,5 +148,5 @@ def sample_image(features: dict[str, list[Any]]) -> Image.Image:
         ValueError: The image is damaged.
     """
     height, width, channels = (features.get(f"image/{key}", [0])[0] for key in ("height", "width", "channels"))
-    raw = _text(features, "image/format") == "RAW"
+    raw = _decode_text(features, "image/format") == "RAW"
     return decode_image(features["image/encoded"][0], height, width, channels, raw=raw)

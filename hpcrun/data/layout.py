@@ -1,4 +1,4 @@
-"""The files of a data set: names of shards, and of the files that describe them."""
+"""File names of a data set: its shards and the files that describe the shards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 JOURNAL, DESCRIPTION, LABELS, SKIPPED = ".build.jsonl", "dataset.json", "labels.txt", "skipped.txt"
-_NAME = re.compile(r"(?P<split>[A-Za-z0-9_]+)-(?P<index>[0-9]{5})-of-(?P<count>[0-9]{5})")
+_SHARD_NAME = re.compile(r"(?P<split>[A-Za-z0-9_]+)-(?P<index>[0-9]{5})-of-(?P<count>[0-9]{5})")
 
 
 def shard_name(split: str, index: int, count: int) -> str:
@@ -23,11 +23,11 @@ def find_shards(folder: Path) -> dict[str, list[Path]]:
     """Return the shards of a folder in order, by split.
 
     Raises:
-        HpcrunError: It has none, or a split lacks some, or has those of two builds.
+        HpcrunError: The folder has no shards, lacks some, or has shards of two builds.
     """
     shards: dict[str, dict[tuple[int, int], Path]] = {}
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if match := _NAME.fullmatch(file.name):
+        if match := _SHARD_NAME.fullmatch(file.name):
             shards.setdefault(match["split"], {})[int(match["count"]), int(match["index"])] = file
     if not shards:
         raise HpcrunError(
@@ -42,12 +42,12 @@ def find_shards(folder: Path) -> dict[str, list[Path]]:
         if missing := [shard_name(split, k, count) for k in range(count) if (count, k) not in files]:
             raise HpcrunError(
                 f"{folder} lacks {len(missing)} of {count} shards: {', '.join(missing[:3])}",
-                hint="run the same hpcrun data build again: it goes on where it stopped",
+                hint="run the same hpcrun data build again: it resumes the build",
             )
     return {split: list(files.values()) for split, files in shards.items()}
 
 
 def read_labels(folder: Path) -> list[str]:
-    """Return the names of the classes, the first one for label 1; none if the data set has no file of labels."""
+    """Return the class names, beginning with label 1; an empty list if the data set has no file of labels."""
     file = folder / LABELS
     return file.read_text(errors="replace").splitlines() if file.is_file() else []

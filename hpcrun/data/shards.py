@@ -1,4 +1,4 @@
-"""The shards of a data set: written and read."""
+"""Write and read the shards of a data set."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from hpcrun.data.sources import Source
 
 IMAGES_PER_SHARD = 1024
-"""Images of a shard, about, as Inception's guide advises."""
+"""Approximate number of images in a shard, as Inception's guide recommends."""
 
 
 @dataclass(frozen=True)
 class ShardResult:
-    """A shard that was written.
+    """Summary of a written shard.
 
     Attributes:
-        name: Its file name.
-        images: Number of its records.
-        bytes: Its size.
-        labels: Number of its images by label.
-        skipped: Files that are not in it, with the reason.
-        converted: Number of images that were converted, by what they were.
+        name: File name.
+        images: Number of records.
+        bytes: File size.
+        labels: Number of images by label.
+        skipped: Path and reason for each image that was left out.
+        converted: Number of converted images by original format.
         records: Offset in bytes, length in bytes, and label of each record.
     """
 
@@ -47,7 +47,7 @@ class ShardResult:
 
     @classmethod
     def from_json(cls, line: str) -> ShardResult | None:
-        """Return the result that a line of JSON describes; None if the line is incomplete."""
+        """Parse a line of JSON; return None if the line is incomplete."""
         try:
             values = json.loads(line)
         except ValueError:
@@ -58,18 +58,18 @@ class ShardResult:
 def write_shard(
     file: Path, sources: Sequence[Source], report: Callable[[], object], *, resize: int = 0, raw: bool = False
 ) -> ShardResult:
-    """Write a shard, read it back, and then give it its name.
+    """Write a shard to a temporary file, verify the file, and rename it.
 
     Args:
-        file: The shard.
-        sources: Its images.
+        file: Path of the shard.
+        sources: The images of the shard.
         report: Called after each image.
-        resize: Height and width in pixels; 0 for the images' own.
+        resize: Height and width of the stored images in pixels; 0 keeps the size of each image.
         raw: Whether to store pixels instead of JPEG files.
 
     Raises:
-        HpcrunError: What was read back is not what was written.
-        OSError: It cannot be written.
+        HpcrunError: The file does not have as many records as were written.
+        OSError: The shard cannot be written.
     """
     skipped: list[tuple[str, str]] = []
     labels: Counter[int] = Counter()
@@ -92,9 +92,9 @@ def write_shard(
                 report()
             stream.flush()
             os.fsync(stream.fileno())
-        read_back = sum(1 for _ in read_records(draft))
-        if read_back != labels.total():
-            raise HpcrunError(f"{file}: {read_back} records were read back, and {labels.total()} written")
+        verified_records = sum(1 for _ in read_records(draft))
+        if verified_records != labels.total():
+            raise HpcrunError(f"{file}: {verified_records} records were read back, and {labels.total()} written")
         size = draft.stat().st_size
         draft.replace(file)
     finally:
@@ -115,7 +115,7 @@ def _encode(source: Source, *, resize: int, raw: bool) -> EncodedImage:
 
 
 def features_of(source: Source, image: EncodedImage) -> dict[str, Any]:
-    """Return the features of an image's record, by Inception's names."""
+    """Return the features of an image's record, with the names of Inception's scripts."""
     return {
         "image/height": image.height,
         "image/width": image.width,
@@ -137,7 +137,7 @@ def read_shard(file: Path) -> Iterator[tuple[int, dict[str, list[Any]]]]:
         The offset of each record in bytes, and its features.
 
     Raises:
-        RecordError: A record is damaged, or no image's.
+        RecordError: A record is damaged, or has no image or label.
         OSError: The file cannot be read.
     """
     for offset, data in read_records(file):

@@ -1,4 +1,4 @@
-"""MNIST and CIFAR-10, from their original files or from Keras's cache."""
+"""Readers of MNIST and CIFAR-10, as original files or from Keras's cache."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 _DIGITS = tuple("0123456789")
 _CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-_SIDE, _PLANE = 32, 32 * 32
-"""Height and width of an image of CIFAR-10 in pixels, and the bytes of a colour."""
-_DAMAGE = (
+_SIDE_PIXELS, _PLANE_BYTES = 32, 32 * 32
+"""Height and width of a CIFAR-10 image in pixels, and bytes of one colour channel."""
+_READ_ERRORS = (
     OSError, EOFError, ValueError, KeyError, SyntaxError, zipfile.BadZipFile, tarfile.TarError, pickle.UnpicklingError,
 )  # fmt: skip
-"""What reading a damaged file raises."""
-_SPLITS = {"train": "train", "validation": "t10k"}
+"""Exceptions that reading a damaged file raises."""
+_PREFIX_BY_SPLIT = {"train": "train", "validation": "t10k"}
 
 
 def _keras_cache() -> Path:
@@ -40,73 +40,78 @@ def _keras_cache() -> Path:
 
 
 def find_mnist(folder: Path | None) -> Dataset:
-    """Return MNIST, from its four original files, with or without .gz, or ``mnist.npz``.
+    """Return MNIST, read from its four original files (with or without .gz), or from ``mnist.npz``.
 
     Args:
-        folder: Where they are; Keras's cache without it.
+        folder: Folder of the files; None: Keras's cache.
 
     Raises:
-        HpcrunError: They are not there, or damaged.
+        HpcrunError: The files are missing or damaged.
     """
-    place = folder or _keras_cache()
-    archive = place / "mnist.npz"
-    if all(_idx_file(place, f"{prefix}-{kind}") for prefix in _SPLITS.values() for kind in _IDX_KINDS):
-        return _dataset(_DIGITS, (28, 28, 1), place, lambda split: _read_idx(place, _SPLITS[split]))
+    data_folder = folder or _keras_cache()
+    archive = data_folder / "mnist.npz"
+    if all(
+        _find_idx_file(data_folder, f"{prefix}-{kind}") for prefix in _PREFIX_BY_SPLIT.values() for kind in _IDX_KINDS
+    ):
+        return _make_dataset(
+            _DIGITS, (28, 28, 1), data_folder, lambda split: _read_idx(data_folder, _PREFIX_BY_SPLIT[split])
+        )
     if archive.is_file():
-        return _dataset(_DIGITS, (28, 28, 1), archive, lambda split: _read_npz(archive, split))
-    raise _missing(
+        return _make_dataset(_DIGITS, (28, 28, 1), archive, lambda split: _read_npz(archive, split))
+    raise _missing_error(
         "MNIST", folder, "train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz and "
         "t10k-labels-idx1-ubyte.gz of https://yann.lecun.com/exdb/mnist, or mnist.npz of Keras",
     )  # fmt: skip
 
 
 def find_cifar10(folder: Path | None) -> Dataset:
-    """Return CIFAR-10, from its binary or Python version, as an archive or unpacked.
+    """Return CIFAR-10, read from its binary or Python version, as an archive or unpacked.
 
     Args:
-        folder: Where it is; Keras's cache without it.
+        folder: Folder of the archive or files; None: Keras's cache.
 
     Raises:
-        HpcrunError: It is not there, or damaged.
+        HpcrunError: The data are missing or damaged.
     """
-    place = folder or _keras_cache()
+    data_folder = folder or _keras_cache()
     for name, read in (("data_batch_1.bin", _read_binary), ("data_batch_1", _read_python)):
-        for found in sorted(place.rglob(name)) if place.is_dir() else ():
+        for batch_file in sorted(data_folder.rglob(name)) if data_folder.is_dir() else ():
             files = {
-                entry.name.removesuffix(".bin"): entry.read_bytes for entry in found.parent.iterdir() if entry.is_file()
+                entry.name.removesuffix(".bin"): entry.read_bytes
+                for entry in batch_file.parent.iterdir()
+                if entry.is_file()
             }
-            return _cifar10(files, read, found.parent)
+            return _make_cifar10(files, read, batch_file.parent)
     for name, read in (("cifar-10-binary.tar.gz", _read_binary), ("cifar-10-python.tar.gz", _read_python),
                        ("cifar-10-batches-py.tar.gz", _read_python)):  # fmt: skip
-        if (archive := place / name).is_file():
-            return _cifar10(_unpack(archive), read, archive)
-    raise _missing(
+        if (archive := data_folder / name).is_file():
+            return _make_cifar10(_unpack(archive), read, archive)
+    raise _missing_error(
         "CIFAR-10",
         folder,
         "cifar-10-binary.tar.gz or cifar-10-python.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html",
     )
 
 
-def _missing(name: str, folder: Path | None, files: str) -> HpcrunError:
-    where = folder or _keras_cache()
+def _missing_error(name: str, folder: Path | None, files: str) -> HpcrunError:
     return HpcrunError(
-        f"{name} is not in {where}",
+        f"{name} is not in {folder or _keras_cache()}",
         hint=f"put {files} there" + ("" if folder else ", or give their folder with --from"),
     )
 
 
-def _dataset(
-    labels: tuple[str, ...], shape: tuple[int, int, int], file: Path, read: Callable[[str], Samples]
+def _make_dataset(
+    labels: tuple[str, ...], shape: tuple[int, int, int], origin: Path, read: Callable[[str], Samples]
 ) -> Dataset:
-    """Return the data set of these samples; the training images are shuffled."""
+    """Make a data set of the samples that `read` returns for each split, and shuffle the training images."""
     splits = {}
-    for split in _SPLITS:
+    for split in _PREFIX_BY_SPLIT:
         try:
             samples = list(read(split))
-        except _DAMAGE as error:
-            raise HpcrunError(f"{file}: damaged, or other data: {error}", hint="copy it again") from None
+        except _READ_ERRORS as error:
+            raise HpcrunError(f"{origin}: damaged, or other data: {error}", hint="copy it again") from None
         splits[split] = [
-            Source(str(file), f"{split}-{number:05}", label + 1, labels[label], number, len(pixels), pixels, shape)
+            Source(str(origin), f"{split}-{number:05}", label + 1, labels[label], number, len(pixels), pixels, shape)
             for number, (pixels, label) in enumerate(samples)
         ]
     return Dataset({**splits, "train": shuffle(splits["train"])}, labels)
@@ -115,22 +120,22 @@ def _dataset(
 _IDX_KINDS = "images-idx3-ubyte", "labels-idx1-ubyte"
 
 
-def _idx_file(folder: Path, name: str) -> Path | None:
-    """Return the file of this name, with or without .gz, and with a dot for its second dash as some sites have it."""
+def _find_idx_file(folder: Path, name: str) -> Path | None:
+    """Return the file with this name, also with .gz, or with ``.idx`` instead of ``-idx`` as on some download sites."""
     names = [name, f"{name}.gz", name.replace("-idx", ".idx")]
-    return next((folder / one for one in names if (folder / one).is_file()), None)
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def _read_idx(folder: Path, prefix: str) -> Samples:
     contents = []
     for kind, header in zip(_IDX_KINDS, (16, 8), strict=True):
-        file = _idx_file(folder, f"{prefix}-{kind}")
+        file = _find_idx_file(folder, f"{prefix}-{kind}")
         data = file.read_bytes() if file else b""
         contents.append((gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)[header:])
-    yield from _pair(contents[0], contents[1], 28 * 28)
+    yield from _split_samples(contents[0], contents[1], 28 * 28)
 
 
-def _pair(pixels: bytes, labels: bytes, size: int) -> Samples:
+def _split_samples(pixels: bytes, labels: bytes, size: int) -> Samples:
     if len(pixels) != size * len(labels) or not labels:
         raise ValueError(f"{len(pixels)} bytes of pixels are not {len(labels)} images of {size}")
     for number, label in enumerate(labels):
@@ -142,34 +147,39 @@ def _pair(pixels: bytes, labels: bytes, size: int) -> Samples:
 def _read_npz(archive: Path, split: str) -> Samples:
     suffix = "train" if split == "train" else "test"
     with zipfile.ZipFile(archive) as file:
-        yield from _pair(_read_npy(file.read(f"x_{suffix}.npy")), _read_npy(file.read(f"y_{suffix}.npy")), 28 * 28)
+        yield from _split_samples(
+            _read_npy(file.read(f"x_{suffix}.npy")), _read_npy(file.read(f"y_{suffix}.npy")), 28 * 28
+        )
 
 
 def _read_npy(content: bytes) -> bytes:
     """Return the data of an array of uint8 in NumPy's format, version 1 (numpy.lib.format)."""
-    end = 10 + int.from_bytes(content[8:10], "little")
-    header = ast.literal_eval(content[10:end].decode("latin-1"))
+    header_end = 10 + int.from_bytes(content[8:10], "little")
+    header = ast.literal_eval(content[10:header_end].decode("latin-1"))
     if content[:6] != b"\x93NUMPY" or header["descr"] != "|u1" or header["fortran_order"]:
         raise ValueError(f"not an array of uint8 in C order: {header['descr']}")
-    return content[end:]
+    return content[header_end:]
 
 
-def _cifar10(
-    files: dict[str, Callable[[], bytes]], read: Callable[[bytes], tuple[bytes, bytes]], place: Path
+def _make_cifar10(
+    files: dict[str, Callable[[], bytes]], read: Callable[[bytes], tuple[bytes, bytes]], origin: Path
 ) -> Dataset:
     names = {"train": [f"data_batch_{k}" for k in range(1, 6)], "validation": ["test_batch"]}
 
     def samples(split: str) -> Samples:
         for name in names[split]:
-            for planes, label in _pair(*read(files[name]()), 3 * _PLANE):
+            for planes, label in _split_samples(*read(files[name]()), 3 * _PLANE_BYTES):
                 yield _interleave(planes), label
 
-    return _dataset(_CIFAR_CLASSES, (_SIDE, _SIDE, 3), place, samples)
+    return _make_dataset(_CIFAR_CLASSES, (_SIDE_PIXELS, _SIDE_PIXELS, 3), origin, samples)
 
 
 def _interleave(planes: bytes) -> bytes:
-    """Return pixels (height, width, 3) of colours that follow each other (3, height, width)."""
-    colours = [Image.frombytes("L", (_SIDE, _SIDE), planes[k * _PLANE : (k + 1) * _PLANE]) for k in range(3)]
+    """Transpose pixels from (3, height, width) to (height, width, 3)."""
+    colours = [
+        Image.frombytes("L", (_SIDE_PIXELS, _SIDE_PIXELS), planes[k * _PLANE_BYTES : (k + 1) * _PLANE_BYTES])
+        for k in range(3)
+    ]
     return Image.merge("RGB", colours).tobytes()
 
 
@@ -181,14 +191,14 @@ def _unpack(archive: Path) -> dict[str, Callable[[], bytes]]:
 
 
 def _read_binary(content: bytes) -> tuple[bytes, bytes]:
-    """Return the pixels and labels of a file of the binary version: a label before the pixels of each image."""
-    size = 1 + 3 * _PLANE
+    """Return the pixels and labels of a file of the binary version, in which a label precedes each image."""
+    size = 1 + 3 * _PLANE_BYTES
     rows = [content[start : start + size] for start in range(0, len(content), size)]
     return b"".join(row[1:] for row in rows), bytes(row[0] for row in rows)
 
 
-class _Array:
-    """An array of a pickle, without NumPy."""
+class _PickledArray:
+    """An array of a pickle, loaded without NumPy."""
 
     data = b""
 
@@ -197,12 +207,12 @@ class _Array:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Loads dictionaries, lists and arrays only: a pickle can run any program otherwise."""
+    """Unpickler that allows only dictionaries, lists and arrays: other pickles can run any program."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module.startswith("numpy") and name in {"_reconstruct", "ndarray", "dtype"}:
-            return lambda *_: _Array()
-        raise pickle.UnpicklingError(f"it contains {module}.{name}, which no data of CIFAR-10 do")
+            return lambda *_: _PickledArray()
+        raise pickle.UnpicklingError(f"unexpected {module}.{name} in a file of CIFAR-10")
 
 
 def _read_python(content: bytes) -> tuple[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""The images of a data set before it is built: where the content of each lies, and its label."""
+"""Images from which a data set is built: the location of each image's content, and its label."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 TRAIN_FOLDERS, VALIDATION_FOLDERS = ("train",), ("validation", "val", "valid", "test")
 _SEED = 12345
-"""Of the shuffle, as in Inception's scripts."""
+"""Seed of the shuffle, as in Inception's scripts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An image; data sets have millions of them.
+    """An image and its label; an instance is small, because data sets have millions of images.
 
     Attributes:
-        file: The path of the file with its content.
-        name: Its name in the record.
-        label: Its class, from 1; 0 is the background, which no image of a folder has.
-        text: The name of its class.
-        offset: Where its content begins in the file, in bytes: not 0 in an archive.
-        size: Its content's length in bytes; None for the whole file.
-        content: Its content, if it is not read from the file.
+        file: Path of the file or archive with the image.
+        name: Name of the image in its record.
+        label: Label of the class, from 1; 0 is background and does not occur in folders.
+        text: Name of the class.
+        offset: Offset of the content in the file in bytes; 0 unless the file is an archive.
+        size: Length of the content in bytes; None: the whole file.
+        content: The content; None: read from the file.
         shape: Height, width and channels of raw pixels (uint8); None for an image file.
-        extra: Further features of its record.
+        extra: Names and values of additional features of the record.
     """
 
     file: str
@@ -45,7 +45,7 @@ class Source:
     extra: tuple[tuple[str, str | tuple[float, ...] | tuple[int, ...]], ...] = ()
 
     def read(self) -> bytes:
-        """Return its content.
+        """Return the content of the image.
 
         Raises:
             OSError: The file cannot be read.
@@ -62,8 +62,8 @@ class Dataset:
     """The images of a data set, by split, in the order of their records.
 
     Attributes:
-        splits: The images of ``train`` and ``validation``.
-        labels: The names of the classes; the first one is label 1.
+        splits: Images by split, ``train`` and ``validation``.
+        labels: Class names in the order of their labels; the first class has label 1.
     """
 
     splits: dict[str, list[Source]]
@@ -71,14 +71,14 @@ class Dataset:
 
 
 def find_images(folder: Path, *, validation: float = 0.0, labels: Sequence[str] = ()) -> Dataset:
-    """Return the images of a folder with a folder for each class, shuffled, the same way each time.
+    """Return the images of a folder with one subfolder per class, in a reproducible random order.
 
-    Folders ``train`` and ``validation`` (or ``val``, ``valid``, ``test``), each with the same classes, are its splits.
+    Subfolders ``train`` and ``validation`` (or ``val``, ``valid``, ``test``) with the same classes become the splits.
 
     Args:
-        folder: The folder.
-        validation: Fraction of each class for validation, 0 to below 1.
-        labels: The classes in the order of their labels; sorted by name without it.
+        folder: Folder of the images.
+        validation: Fraction of each class to use for validation, from 0 to below 1.
+        labels: Class names in the order of their labels; empty: the names of the subfolders, sorted.
 
     Raises:
         HpcrunError: There are no images, or classes that are not in `labels`.
@@ -86,31 +86,30 @@ def find_images(folder: Path, *, validation: float = 0.0, labels: Sequence[str] 
     if not folder.is_dir():
         raise HpcrunError(f"{folder} is not a folder", hint="give a folder with one folder of images for each class")
     folders = {entry.name: entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
-    train = next((folders[name] for name in TRAIN_FOLDERS if name in folders), None)
-    other = next((folders[name] for name in VALIDATION_FOLDERS if name in folders), None)
-    if not (train and other and len(folders) == 2):
+    train_folder = next((folders[name] for name in TRAIN_FOLDERS if name in folders), None)
+    validation_folder = next((folders[name] for name in VALIDATION_FOLDERS if name in folders), None)
+    if not (train_folder and validation_folder and len(folders) == 2):
         names = tuple(labels) or class_names(folder)
-        found = list_images(folder, names)
-        return Dataset(_split(shuffle(found), validation), names)
+        return Dataset(_split_by_class(shuffle(list_images(folder, names)), validation), names)
     if validation:
         raise HpcrunError(
-            f"{folder} has the folders {train.name} and {other.name} already",
+            f"{folder} has the folders {train_folder.name} and {validation_folder.name} already",
             hint="leave out --validation, or give one of these folders",
         )
-    names = tuple(labels) or class_names(train)
-    splits = {"train": list_images(train, names), "validation": list_images(other, names)}
-    return Dataset({split: shuffle(found) for split, found in splits.items()}, names)
+    names = tuple(labels) or class_names(train_folder)
+    splits = {"train": list_images(train_folder, names), "validation": list_images(validation_folder, names)}
+    return Dataset({split: shuffle(images) for split, images in splits.items()}, names)
 
 
 def shuffle(images: list[Source]) -> list[Source]:
-    """Return images in a random order, the same one each time."""
+    """Return images in a random order that is the same in every run."""
     shuffled = list(images)
     random.Random(_SEED).shuffle(shuffled)  # noqa: S311 - not a secret
     return shuffled
 
 
-def _split(images: Iterable[Source], fraction: float) -> dict[str, list[Source]]:
-    """Return images by split: this fraction of each class is for validation, but never all of a class."""
+def _split_by_class(images: Iterable[Source], fraction: float) -> dict[str, list[Source]]:
+    """Split images: a fraction of each class becomes the validation split, but never a whole class."""
     if not fraction:
         return {"train": list(images)}
     by_label: dict[int, list[Source]] = defaultdict(list)
@@ -123,24 +122,24 @@ def _split(images: Iterable[Source], fraction: float) -> dict[str, list[Source]]
     for group in (by_label[label] for label in by_label):
         for image in group:
             splits["validation" if id(image) in held_out else "train"].append(image)
-    return {name: shuffle(found) for name, found in splits.items()}
+    return {name: shuffle(split_images) for name, split_images in splits.items()}
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """Return the names of the folders in a folder, sorted; hidden ones are left out."""
+    """Return the sorted names of a folder's subfolders, without hidden ones."""
     names = (entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     return tuple(sorted(names))
 
 
 def list_images(folder: Path, names: Sequence[str]) -> list[Source]:
-    """Return the files below the folder of each class, sorted by path; hidden files are left out.
+    """Return the files in the folder of each class and its subfolders, sorted by path, without hidden files.
 
     Args:
-        folder: The folder of the classes.
-        names: The classes; the first one is label 1.
+        folder: Folder with one subfolder per class.
+        names: Class names in the order of their labels; the first class has label 1.
 
     Raises:
-        HpcrunError: There is another class, or no file.
+        HpcrunError: A subfolder is not in `names`, or there are no files.
     """
     if unknown := sorted(set(class_names(folder)) - set(names)):
         raise HpcrunError(

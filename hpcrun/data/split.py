@@ -1,4 +1,4 @@
-"""Contiguous shards of the training data for each worker, as links in folders of their own."""
+"""Divide the training shards among workers: one folder per worker, with links to consecutive shards."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def split(folder: Path, workers: int) -> list[Path]:
-    """Create the folders ``worker_0_of_N`` and so on, each with links to as many shards of the training split.
+    """Create the folders ``worker_0_of_N`` and so on, each with links to an equal number of training shards.
 
     Args:
-        folder: The data set.
+        folder: Folder of the data set.
         workers: Number of workers, N.
 
     Returns:
-        The folders. Those that exist with the same links stay as they are.
+        The folders. A folder that already has the same links is not changed.
 
     Raises:
         HpcrunError: The shards cannot be divided evenly, or a folder has other files.
@@ -31,14 +31,18 @@ def split(folder: Path, workers: int) -> list[Path]:
             f"{len(shards)} shards of train in {folder} cannot be divided evenly among {workers} workers",
             hint=f"numbers of workers that divide them: {', '.join(map(str, divisors))}; or build with other --shards",
         )
-    each = len(shards) // workers
+    shards_per_worker = len(shards) // workers
     folders = [folder / f"worker_{k}_of_{workers}" for k in range(workers)]
-    for k, own in enumerate(folders):
-        links = {file.name: f"../{file.name}" for file in shards[k * each : (k + 1) * each]}
-        own.mkdir(exist_ok=True)
-        existing = {entry.name: str(entry.readlink()) if entry.is_symlink() else "" for entry in own.iterdir()}
-        if foreign := sorted(name for name, target in existing.items() if links.get(name) != target):
-            raise HpcrunError(f"{own} has {foreign[0]}, which is not one of its links", hint=f"remove {own}")
+    for k, worker_folder in enumerate(folders):
+        links = {file.name: f"../{file.name}" for file in shards[k * shards_per_worker : (k + 1) * shards_per_worker]}
+        worker_folder.mkdir(exist_ok=True)
+        existing = {
+            entry.name: str(entry.readlink()) if entry.is_symlink() else "" for entry in worker_folder.iterdir()
+        }
+        if foreign_files := sorted(name for name, target in existing.items() if links.get(name) != target):
+            raise HpcrunError(
+                f"{worker_folder} has {foreign_files[0]}, which is not one of its links", hint=f"remove {worker_folder}"
+            )
         for name in links.keys() - existing.keys():
-            (own / name).symlink_to(links[name])
+            (worker_folder / name).symlink_to(links[name])
     return folders

@@ -22,17 +22,17 @@ _HEADER, _CHECKSUM = struct.Struct("<QI"), struct.Struct("<I")
 _MASK_DELTA = 0xA282EAD8
 _BUFFER_BYTES = 1 << 20
 _MAX_RECORD_BYTES = 1 << 31
-"""Maximum length of a record: TensorFlow's ``Example`` can hold no more."""
+"""Maximum length of a record: TensorFlow's ``Example`` cannot be larger."""
 
 
 class RecordError(HpcrunError):
-    """A damaged TFRecord file.
+    """Error of a damaged TFRecord file.
 
     Args:
-        file: The file.
-        offset: Where the damaged record begins, in bytes.
-        reason: What is wrong with it.
-        end: Where the next record begins; None if that is unknown.
+        file: The damaged file.
+        offset: Offset of the damaged record in bytes.
+        reason: Description of the damage.
+        end: Offset of the next record in bytes; None if it is unknown.
     """
 
     def __init__(self, file: Path, offset: int, reason: str, end: int | None = None) -> None:
@@ -44,13 +44,13 @@ class RecordError(HpcrunError):
 
 
 def masked_checksum(data: bytes) -> int:
-    """Return TensorFlow's checksum of bytes: the CRC-32C, rotated by 15 bits and shifted by a constant."""
+    """Return TensorFlow's checksum of bytes: the CRC-32C, rotated by 15 bits, plus a constant."""
     checksum: int = google_crc32c.value(data)
     return ((checksum >> 15 | checksum << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def write_record(stream: BinaryIO, data: bytes) -> None:
-    """Append a record to a stream."""
+    """Write a record with its length and checksums to a stream."""
     length = struct.pack("<Q", len(data))
     stream.write(length + _CHECKSUM.pack(masked_checksum(length)))
     stream.write(data)
@@ -58,14 +58,14 @@ def write_record(stream: BinaryIO, data: bytes) -> None:
 
 
 def read_records(file: Path, offset: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Read the records of a file, and check their checksums.
+    """Read the records of a file, and verify their checksums.
 
     Args:
-        file: The file, uncompressed.
-        offset: Where the first record to read begins, in bytes.
+        file: An uncompressed TFRecord file.
+        offset: Offset of the first record to read, in bytes.
 
     Yields:
-        The offset of each record in bytes, and its bytes.
+        The offset of each record in bytes, and the record's content.
 
     Raises:
         RecordError: A record is truncated, or a checksum is wrong.
@@ -78,28 +78,28 @@ def read_records(file: Path, offset: int = 0) -> Iterator[tuple[int, bytes]]:
                 raise RecordError(file, offset, "the file ends within the record's length")
             length, checksum = _HEADER.unpack(header)
             if masked_checksum(header[:8]) != checksum or length > _MAX_RECORD_BYTES:
-                other = "it is compressed with gzip" if header[:2] == b"\x1f\x8b" else "no TFRecord begins here"
-                raise RecordError(file, offset, f"the checksum of its length is wrong: {other}")
-            content, end = stream.read(length), stream.read(_CHECKSUM.size)
-            if len(end) < _CHECKSUM.size:
+                cause = "it is compressed with gzip" if header[:2] == b"\x1f\x8b" else "no TFRecord begins here"
+                raise RecordError(file, offset, f"the checksum of its length is wrong: {cause}")
+            content, checksum_bytes = stream.read(length), stream.read(_CHECKSUM.size)
+            if len(checksum_bytes) < _CHECKSUM.size:
                 raise RecordError(file, offset, f"the file ends after {len(content)} of its {length} bytes")
-            if masked_checksum(content) != _CHECKSUM.unpack(end)[0]:
+            if masked_checksum(content) != _CHECKSUM.unpack(checksum_bytes)[0]:
                 raise RecordError(file, offset, "its checksum is wrong", stream.tell())
             yield offset, content
             offset = stream.tell()
 
 
 def read_record(descriptor: int, file: Path, offset: int, length: int) -> bytes:
-    """Read one record, and check its checksums.
+    """Read one record, and verify its checksums.
 
     Args:
-        descriptor: The open file.
-        file: Its path, for errors.
-        offset: Where the record begins, in bytes.
-        length: The length of its content, in bytes.
+        descriptor: File descriptor of the open file.
+        file: Path of the file, for error messages.
+        offset: Offset of the record in bytes.
+        length: Length of the record's content in bytes.
 
     Raises:
-        RecordError: The record is truncated, has another length, or a checksum is wrong.
+        RecordError: The record is truncated or has a different length, or a checksum is wrong.
         OSError: The file cannot be read.
     """
     data = os.pread(descriptor, _HEADER.size + length + _CHECKSUM.size, offset)

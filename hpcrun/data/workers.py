@@ -26,12 +26,12 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class ShardTask:
-    """A shard to write.
+    """The work of writing one shard.
 
     Attributes:
-        file: The shard.
-        sources: Its images.
-        resize: Height and width in pixels; 0 for the images' own.
+        file: Path of the shard.
+        sources: The images of the shard.
+        resize: Height and width of the stored images in pixels; 0 keeps the size of each image.
         raw: Whether to store pixels instead of JPEG files.
     """
 
@@ -41,7 +41,7 @@ class ShardTask:
     raw: bool
 
     def write(self, report: Callable[[], object]) -> ShardResult:
-        """Write it; call a function after each image."""
+        """Write the shard; call `report` after each image."""
         return write_shard(self.file, self.sources, report, resize=self.resize, raw=self.raw)
 
 
@@ -51,12 +51,12 @@ def default_workers() -> int:
 
 
 def write_shards(tasks: list[ShardTask], workers: int, report: Callable[[int], None]) -> Iterator[ShardResult]:
-    """Write shards.
+    """Write shards in parallel.
 
     Args:
-        tasks: The shards.
-        workers: Number of processes; one alone, or one shard, is written by this process.
-        report: Called now and then with the number of images that are done.
+        tasks: The shards to write.
+        workers: Maximum number of processes; with one worker or one shard, this process writes.
+        report: Called repeatedly with the number of finished images.
 
     Yields:
         The result of each shard, as soon as it is written.
@@ -69,52 +69,52 @@ def write_shards(tasks: list[ShardTask], workers: int, report: Callable[[int], N
         if workers > 1:
             yield from _write_in_processes(tasks, workers, report)
         else:
-            done = count(1)
+            counter = count(1)
             for task in tasks:
-                yield task.write(lambda: report(next(done)))
+                yield task.write(lambda: report(next(counter)))
     except OSError as error:
         raise HpcrunError(
             f"{error.filename or 'a shard'}: {error.strerror or error}",
-            hint="make room, or give another folder; the same command goes on where it stopped",
+            hint="free some disk space, or give another folder; the same command resumes the build",
             exit_code=1,
         ) from None
     except BrokenProcessPool:
         raise HpcrunError(
-            "a process of the build was killed, usually for want of memory",
-            hint="the same command with fewer --workers goes on where it stopped",
+            "a process of the build was killed, usually because memory ran out",
+            hint="the same command with fewer --workers resumes the build",
             exit_code=1,
         ) from None
 
 
-_images: Any = None
-"""The number of images that all processes of a build have done."""
+_finished_images: Any = None
+"""Number of images that all processes of a build have finished, in shared memory."""
 
 
-def _start_worker(images: Any) -> None:
-    global _images  # noqa: PLW0603 - how a process gets a shared counter
-    _images = images
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the others
+def _start_worker(finished_images: Any) -> None:
+    global _finished_images  # noqa: PLW0603 - an initializer cannot pass values to tasks
+    _finished_images = finished_images
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process terminates the workers
 
 
 def _count_image() -> None:
-    with _images.get_lock():
-        _images.value += 1
+    with _finished_images.get_lock():
+        _finished_images.value += 1
 
 
-def _write(task: ShardTask) -> ShardResult:
+def _write_shard(task: ShardTask) -> ShardResult:
     return task.write(_count_image)
 
 
 def _write_in_processes(tasks: list[ShardTask], workers: int, report: Callable[[int], None]) -> Iterator[ShardResult]:
     context = get_context("forkserver")
-    images = context.Value("q", 0)
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (images,))
+    finished_images = context.Value("q", 0)
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (finished_images,))
     try:
-        waiting: set[Future[ShardResult]] = {pool.submit(_write, task) for task in tasks}
-        while waiting:
-            ended, waiting = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
-            report(images.value)
-            for future in ended:
+        pending: set[Future[ShardResult]] = {pool.submit(_write_shard, task) for task in tasks}
+        while pending:
+            completed, pending = wait(pending, _POLL_SECONDS, FIRST_COMPLETED)
+            report(finished_images.value)
+            for future in completed:
                 yield future.result()
     finally:
         for process in list((pool._processes or {}).values()):  # noqa: SLF001 - Python 3.14 has terminate_workers()
