@@ -148,9 +148,9 @@ class Model(ModelWrapper):
             seed=seed,
             class_weight=class_weight,
             distribute=distribute,
-            first=done if steps_per_epoch is None else 0,
-            drop=done * (steps_per_epoch or 0),
-            skip=skipped,
+            first_epoch=done if steps_per_epoch is None else 0,
+            drop_batches=done * (steps_per_epoch or 0),
+            skip_batches=skipped,
             scalars=is_custom_step(self.keras_model, "train_step"),
         )
         require_agreement(

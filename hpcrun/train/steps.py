@@ -280,7 +280,7 @@ def _on_predict_shard(step: Step) -> Step:
             return result
         if state:
             outputs, new_state = result
-            return (outputs, data.place), new_state
-        return result, data.place
+            return (outputs, data.positions), new_state
+        return result, data.positions
 
     return on_predict_shard

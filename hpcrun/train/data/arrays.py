@@ -1,4 +1,4 @@
-"""Checks for array data: its type, and whether all ranks have the same arrays."""
+"""Checks of array data: the type of the data, and whether all ranks have the same arrays."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 def are_arrays(data: Data) -> bool:
-    """Return whether the data is an array or a tensor, or a structure of them."""
+    """Return whether data is an array, a tensor, or a structure of arrays and tensors."""
     leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
     return bool(leaves) and all(hasattr(leaf, "shape") and hasattr(leaf, "__array__") for leaf in leaves)
 
 
 def check_same_arrays(data: Data, samples: int, batch_size: int | None) -> None:
-    """Compare some samples of arrays between the ranks; every rank must call this.
+    """Compare some samples of arrays between the ranks. Collective.
 
     Args:
-        data: Arrays of (samples, ...), or a structure of them.
+        data: Arrays of (samples, ...), or a structure of such arrays.
         samples: The number of samples.
         batch_size: The global batch size.
 
     Raises:
-        HpcrunError: The arrays of another rank differ.
+        HpcrunError: The arrays differ between ranks.
     """
     if world().size == 1:
         return

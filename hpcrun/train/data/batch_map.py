@@ -1,4 +1,4 @@
-"""Functions of the batches of an `hpcrun.train.dataset`."""
+"""Functions that change each batch of an `hpcrun.train.dataset`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def map_batches(batches: tf.data.Dataset, function: Callable[..., Data]) -> tf.data.Dataset:
-    """Return a dataset of which a function has changed each batch, as `tf.data.Dataset.map` does.
+    """Apply a function to each batch of a dataset, as `tf.data.Dataset.map` does.
 
     Args:
-        batches: An `hpcrun.train.dataset`, or batches of `hpcrun.train.images`, which hold this rank's samples.
-        function: Gets x, y and sample weights of a batch, as far as there are any, and returns the new ones, of as many
-            samples. `tf.data` traces it.
+        batches: An `hpcrun.train.dataset`, or batches of `hpcrun.train.images`; both contain this rank's samples only.
+        function: Function of x, y and sample weights of a batch (without those that the batch lacks) that returns new
+            values for the same number of samples. `tf.data` traces the function.
     """
 
-    def change(shard: Shard) -> Shard:
+    def change_shard(shard: Shard) -> Shard:
         return Shard(function(*shard.data) if isinstance(shard.data, tuple) else function(shard.data), shard.share)
 
-    return batches.map(tf.autograph.experimental.do_not_convert(change))
+    return batches.map(tf.autograph.experimental.do_not_convert(change_shard))

@@ -1,4 +1,4 @@
-"""This rank's share of the current batch."""
+"""This rank's share of the current batch, by which its gradients and losses are weighted."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Data
 
-_current: list[Data] = [None]
-_last: list[float | None] = [None]
+_current_share: list[Data] = [None]
+_last_share: list[float | None] = [None]
 
 
 @contextmanager
 def use_share(share: Data) -> Iterator[None]:
-    """Weigh gradients, losses and batch statistics inside the block by this rank's share of the batch.
+    """Weight gradients, losses and batch statistics inside the block by this rank's share of the batch.
 
     Args:
-        share: b_r / B, a float or a scalar tensor: this rank's b_r of the B samples. 0 if it has none and computes on a
-            placeholder.
+        share: b_r / B, a float or a scalar tensor, for a rank with b_r of the B samples. 0 if the rank has no
+            sample, and computes on a placeholder.
     """
     if _is_graph_tensor(share):
         _share_variable().assign(share)
-    outer_share, _current[0] = _current[0], share
+    outer_share, _current_share[0] = _current_share[0], share
     try:
         yield
     finally:
-        _current[0] = outer_share
+        _current_share[0] = outer_share
 
 
 def current_share() -> Data:
-    """Return this rank's share, or None outside of `use_share`: then all ranks have the same weight."""
-    share = _current[0]
+    """Return this rank's share of the batch; None outside of `use_share`, where all ranks have the same weight."""
+    share = _current_share[0]
     if _is_graph_tensor(share):
         import tensorflow as tf
 
-        # A user's tf.function inside the step is traced once, and runs in the graphs of several steps: it must not
-        # contain the tensor of one of them.
+        # A user's tf.function is traced once and called in the graphs of several steps: it must not contain a tensor
+        # of one step.
         if share.graph is not tf.compat.v1.get_default_graph():
             return _share_variable().read_value()
     return share
 
 
 def record_share(share: float | None) -> None:
-    """Record this rank's share of the last training batch; None before the first."""
-    _last[0] = share
+    """Record this rank's share of the last training batch; None before the first batch."""
+    _last_share[0] = share
 
 
 def last_share() -> float | None:
-    """Return the last recorded share."""
-    return _last[0]
+    """Return this rank's share of the last training batch."""
+    return _last_share[0]
 
 
 def _is_graph_tensor(share: Data) -> bool:

@@ -1,4 +1,4 @@
-"""Checksums by which ranks compare their data."""
+"""Checksums with which ranks compare their data."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ import numpy as np
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
-_COMPARED_SAMPLES = 64  # enough to detect another order, without reading a whole file
-_TOLERANCE = 1e-6  # relative to the sum of magnitudes
+_COMPARED_SAMPLES = 64  # enough to detect a different order, without reading a whole file
+_TOLERANCE = 1e-6  # difference of two checksums, relative to the sum of magnitudes
 
 
 def sample_indices(samples: int) -> Array:
-    """Return the indices of the samples to compare, int64 of shape (64,) or less."""
+    """Return the indices of the samples to compare, int64 of shape (n,), with n at most 64."""
     return np.linspace(0, samples - 1, min(samples, _COMPARED_SAMPLES)).astype(int)
 
 
 class Checksum:
     """A checksum of an array that depends on its values and their order.
 
-    Floats that differ by rounding are equal: processors round `np.log` or a matrix product differently. Strings are
-    compared from their last slash on: directories may differ between hosts.
+    Floats that differ by rounding count as equal, because processors round `np.log` or a matrix product differently.
+    Only the file names of paths are compared, because directories may differ between hosts.
 
     Args:
-        array: Any array; Python objects other than strings are compared by repr().
+        array: An array of any dtype; Python objects other than strings are compared by repr().
     """
 
     def __init__(self, array: Array) -> None:
         kind = array.dtype.kind
         self.kind = f"{'strings' if kind in 'OSU' else array.dtype}{list(array.shape)}"
-        self.number: float
-        self.size = 0.0
+        self.value: float
+        self.magnitude = 0.0
         if kind == "f" and array.size:
             table = array.reshape(array.shape[0] if array.ndim else 1, -1).astype(float)
             values = np.nan_to_num(table, posinf=1, neginf=-1)
             rows, columns = (np.cos(np.arange(length)) for length in values.shape)
-            self.number = float(rows @ values @ columns)
-            self.size = float(np.abs(values).sum())
+            self.value = float(rows @ values @ columns)
+            self.magnitude = float(np.abs(values).sum())
         else:
             data = repr([_file_name(value) for value in array.flat]).encode() if kind in "OSU" else array.tobytes()
-            self.number = zlib.crc32(data)
+            self.value = zlib.crc32(data)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Checksum) or self.kind != other.kind:
             return False
-        return abs(self.number - other.number) <= _TOLERANCE * max(self.size, other.size)
+        return abs(self.value - other.value) <= _TOLERANCE * max(self.magnitude, other.magnitude)
 
     __hash__ = None  # type: ignore[assignment]  # equality with a tolerance has no hash
 
     def __repr__(self) -> str:
-        return f"{self.kind} {self.number:{'.6g' if isinstance(self.number, float) else '08x'}}"
+        return f"{self.kind} {self.value:{'.6g' if isinstance(self.value, float) else '08x'}}"
 
 
 def _file_name(value: object) -> object:

@@ -1,8 +1,8 @@
-"""Deterministic order of a `tf.data.Dataset`, equal on all ranks, by a change of its graph.
+"""Rewriting of a `tf.data.Dataset` so that its order is deterministic and equal on all ranks.
 
-With different orders, ranks would train on some samples twice and on others never. So unseeded shuffles get one seed on
-all ranks, and steps with `deterministic=False` become deterministic. Only the dataset's graph can still be changed;
-`tf.data` has public functions that convert a dataset to a graph and back.
+If ranks used different orders, they would train on some samples twice and never on others. So unseeded shuffles get the
+same seed on all ranks, and steps with `deterministic=False` become deterministic. The change is made in the dataset's
+graph: `tf.data` has public functions that convert a dataset to a graph and back.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from hpcrun.train.data.pipeline_steps import Nodes, PipelineStep
 
-# Input index of seed (seed2 follows); both 0 means unseeded (tensorflow/core/ops/dataset_ops.cc).
+# Index of the input seed; seed2 is the next input. Unseeded if both are 0 (tensorflow/core/ops/dataset_ops.cc).
 _SEED_INPUT = {"ShuffleDatasetV3": 2, "RandomDataset": 0, "RandomDatasetV2": 0}
 
-# Input index of cycle_length, from the end; -1 means the number of cores of the process.
+# Index of the input cycle_length, from the end. The value -1 means the number of cores of the process.
 _CYCLE_LENGTH_INPUT = {"InterleaveDataset": -2, "ParallelInterleaveDatasetV4": -5}
 
-# Larger in-memory data is left unchanged if possible: a change of a graph copies its data.
+# Datasets with more in-memory data are not rewritten unless necessary: rewriting a graph copies the data.
 _MAX_COPIED_BYTES = 64 * 2**20  # bytes
 
 _SEED_HINT = "give all ranks the same seed: shuffle(n, seed=42), image_dataset_from_directory(folder, seed=42)"
@@ -40,9 +40,9 @@ def make_deterministic(dataset: tf.data.Dataset, seed: int | None = None) -> tf.
     """Return a dataset that yields its elements in the same order on all ranks.
 
     Args:
-        dataset: A dataset; shuffles with a seed, from the user or from `tf.random.set_seed`, keep it. An unseeded
-            shuffle inside `interleave` or `flat_map` will repeat its order every epoch, as seeded ones do there.
-        seed: The seed for unseeded shuffles; default: one of rank 0's.
+        dataset: A dataset. Shuffles with a seed, from the user or from `tf.random.set_seed`, keep their seed. Unseeded
+            shuffles inside `interleave` or `flat_map` will repeat their order every epoch, as seeded shuffles do there.
+        seed: The seed for unseeded shuffles; default: a random seed from rank 0.
 
     Raises:
         HpcrunError: The ranks' datasets differ, or their order cannot be made equal.
@@ -62,23 +62,25 @@ def make_deterministic(dataset: tf.data.Dataset, seed: int | None = None) -> tf.
         )
     if world().size > 1:
         _check_random_ops(pipeline, [generators for *_, generators in gathered])
-    unseeded, nondeterministic = (
+    is_unseeded, is_nondeterministic = (
         any(map(predicate, pipeline)) for predicate in (_has_unseeded_shuffle, _is_nondeterministic)
     )
-    maybe = any(map(_may_be_nondeterministic, pipeline)) and sum(step.bytes for step in pipeline) < _MAX_COPIED_BYTES
-    if not (unseeded or nondeterministic or maybe):
+    may_be_nondeterministic = (
+        any(map(_may_be_nondeterministic, pipeline)) and sum(step.bytes for step in pipeline) < _MAX_COPIED_BYTES
+    )
+    if not (is_unseeded or is_nondeterministic or may_be_nondeterministic):
         return dataset
-    if unseeded:
+    if is_unseeded:
         seed = (shared_seed() if seed is None else seed) or 1
     try:
-        return _rewrite_graph(dataset, seed if unseeded else None)
+        return _rewrite_graph(dataset, seed if is_unseeded else None)
     except (tf.errors.OpError, ValueError) as error:
-        if world().size == 1 or not (unseeded or nondeterministic):
+        if world().size == 1 or not (is_unseeded or is_nondeterministic):
             return dataset
-        problem = "shuffles without a seed" if unseeded else "has deterministic=False"
+        problem = "shuffles without a seed" if is_unseeded else "has deterministic=False"
         raise HpcrunError(
             f"the tf.data.Dataset {problem}, so its order would differ from rank to rank: {error}",
-            hint=_SEED_HINT if unseeded else "remove it",
+            hint=_SEED_HINT if is_unseeded else "remove it",
         ) from error
 
 
@@ -91,7 +93,7 @@ def _rewrite_graph(dataset: tf.data.Dataset, seed: int | None) -> tf.data.Datase
         _set_deterministic(nodes)
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     rewritten = tf.data.experimental.from_variant(variant, dataset.element_spec).with_options(dataset.options())
-    rewritten.original = dataset  # keeps its Python functions alive
+    rewritten.original = dataset  # keeps the dataset's Python functions alive
     return rewritten
 
 
@@ -104,7 +106,7 @@ def _is_nondeterministic(step: PipelineStep) -> bool:
 
 
 def _may_be_nondeterministic(step: PipelineStep) -> bool:
-    return step.name == "ParallelInterleaveDataset"  # it has no attribute for it
+    return step.name == "ParallelInterleaveDataset"  # this class does not record `deterministic`
 
 
 def _check_random_ops(pipeline: Sequence[PipelineStep], generators: list[list[list[object]]]) -> None:
@@ -126,12 +128,12 @@ def _depends_on_core_count(step: PipelineStep) -> bool:
         return True
     for nodes in step.function_bodies:
         by_name = {node.name: node for node in nodes}
-        inside = (
+        cycle_lengths = (
             by_name.get(n.input[_CYCLE_LENGTH_INPUT[n.op]].split(":")[0], n)
             for n in nodes
             if n.op in _CYCLE_LENGTH_INPUT
         )
-        if any(_constant(length) == -1 for length in inside):
+        if any(_constant(length) == -1 for length in cycle_lengths):
             return True
     return False
 
@@ -160,11 +162,11 @@ def _set_seed(nodes: Nodes, seed: int) -> None:
             inputs = [
                 by_name.get(name.split(":")[0], node) for name in node.input
             ]  # a function argument is not a constant
-            first = _SEED_INPUT[node.op]
-            pair, generator = inputs[first : first + 2], inputs[first + 2 :]
-            if all(_constant(each) == 0 for each in pair):
-                for each in pair:
-                    _set_constant(each, seed)
-                for resource in generator:  # of the original dataset, which holds its own random seeds
+            seed_index = _SEED_INPUT[node.op]
+            seed_inputs, generator_inputs = inputs[seed_index : seed_index + 2], inputs[seed_index + 2 :]
+            if all(_constant(seed_input) == 0 for seed_input in seed_inputs):
+                for seed_input in seed_inputs:
+                    _set_constant(seed_input, seed)
+                for resource in generator_inputs:  # seed generator of the original dataset
                     resource.op = "DummySeedGenerator"
                     resource.attr.clear()

@@ -26,8 +26,8 @@ class ShardedInput(NamedTuple):
     """Shards of batches, as input for Keras.
 
     Args:
-        x: A `tf.data.Dataset` (on TensorFlow, or if the user gave one), otherwise a `ShardDataAdapter`.
-        spec: The structure of the unsharded data, with `shape` and `dtype` at its leaves.
+        x: A `tf.data.Dataset` on TensorFlow or if the user gave such a dataset, else a `ShardDataAdapter`.
+        spec: The structure of the unsharded data; leaves have `shape` and `dtype`.
         steps: The number of batches in an epoch; None if unknown.
     """
 
@@ -46,9 +46,9 @@ def shard_input(
     seed: int | None = None,
     class_weight: Mapping[int, float] | None = None,
     distribute: bool = True,
-    first: int = 0,
-    drop: int = 0,
-    skip: int = 0,
+    first_epoch: int = 0,
+    drop_batches: int = 0,
+    skip_batches: int = 0,
     scalars: bool = False,
 ) -> ShardedInput:
     """Return this rank's shards for training or evaluation.
@@ -56,37 +56,47 @@ def shard_input(
     Args:
         x: Arrays, a batched `tf.data.Dataset`, a `keras.utils.PyDataset`, a PyTorch DataLoader, or a generator.
         y: Targets, with arrays.
-        sample_weight: With arrays.
-        batch_size: The global batch size, with arrays (32).
-        order: The seed for shuffling arrays, and the batches of a PyDataset, every epoch; None for no shuffle.
+        sample_weight: Weight of each sample, with arrays.
+        batch_size: The global batch size, with arrays (default: 32).
+        order: Seed of the shuffles of arrays, and of the batches of a PyDataset, every epoch; None: no shuffle.
         seed: The seed for unseeded shuffles of a `tf.data.Dataset`.
         class_weight: As in Keras.
-        distribute: Whether the ranks share the batches; otherwise each rank keeps its own, with equal weights.
-        first: The first epoch.
-        drop: The number of batches to skip in data that continues from epoch to epoch.
-        skip: The number of batches at the beginning of the first epoch that will not be used.
+        distribute: Whether to shard batches among the ranks; if not, each rank uses its own batches; equal weights.
+        first_epoch: Number of the first epoch to train, from 0.
+        drop_batches: Number of batches to skip in data that continues from epoch to epoch.
+        skip_batches: Number of batches at the beginning of the first epoch that were trained before a restart.
         scalars: Whether the batches of a `tf.data.Dataset` may contain scalars, which only a custom step can interpret.
 
     Raises:
-        HpcrunError: The type of data is not supported, or the ranks' data differ.
+        HpcrunError: The type of the data is not supported, or the ranks' data differ.
     """
     if is_tf_dataset(x):
         _require_alone(x, (y, sample_weight, batch_size))
         if hasattr(x, "epochs"):
-            x.epochs.done, x.epochs.skip = x.epochs.done + first, skip
-            return _from_shards(x, class_weight, drop)
-        return _from_dataset(x, seed, class_weight, distribute=distribute, first=first, drop=drop, scalars=scalars)
+            x.epochs.done, x.epochs.skip = x.epochs.done + first_epoch, skip_batches
+            return _from_shards(x, class_weight, drop_batches)
+        return _from_dataset(
+            x,
+            seed,
+            class_weight,
+            distribute=distribute,
+            first_epoch=first_epoch,
+            drop_batches=drop_batches,
+            scalars=scalars,
+        )
     if are_arrays(x):
         _check_arrays(y, sample_weight, batch_size)
-        # As in Keras, several inputs or targets may be a list, which tf.data would take for one tensor.
+        # As in Keras, several inputs or targets may be a list, but tf.data would convert a list to one tensor.
         data = tuple(keras.tree.lists_to_tuples(part) for part in (x, y, sample_weight) if part is not None)
         if distribute:
             check_same_arrays(data, python_data.count_samples(data), batch_size)
         if keras.backend.backend() == "tensorflow" and not _is_memory_mapped(data):
             from hpcrun.train.data import tf_arrays
 
-            shards = tf_arrays.shard_arrays(data, batch_size or 32, order, distribute=distribute, first=first)
-            return _from_shards(shards, class_weight, drop)
+            shards = tf_arrays.shard_arrays(
+                data, batch_size or 32, order, distribute=distribute, first_epoch=first_epoch
+            )
+            return _from_shards(shards, class_weight, drop_batches)
         stream = python_data.shard_arrays(data, batch_size or 32, order, distribute=distribute)
     elif isinstance(x, list):
         raise HpcrunError("x is a list of something else than arrays", hint=_array_hint("x", x))
@@ -102,7 +112,7 @@ def shard_input(
         )
     if class_weight:
         stream = python_data.weigh_classes(stream, class_weight)
-    return _from_stream(stream, first, drop)
+    return _from_stream(stream, first_epoch, drop_batches)
 
 
 def shard_predict_input(x: Data) -> ShardedInput:
@@ -131,12 +141,12 @@ def is_tf_dataset(x: Data) -> bool:
 
 
 def _is_memory_mapped(data: Data) -> bool:
-    """Return whether an array is memory-mapped: then a rank reads only its own samples."""
+    """Return whether an array is memory-mapped; a rank reads only its own samples of such an array."""
     return any(isinstance(leaf, np.memmap) for leaf in keras.tree.flatten(data))
 
 
 def announce_no_distribution(switch: str, action: str) -> None:
-    """Announce that distribution is switched off."""
+    """Print that each rank uses all of its own batches, because distribution is switched off."""
     if world().rank == 0 and world().size > 1:
         print_line(f"INFO: {switch}=False: every rank {action} its own batches, and all ranks have the same weight")
 
@@ -147,8 +157,8 @@ def _from_dataset(
     class_weight: Mapping[int, float] | None,
     *,
     distribute: bool,
-    first: int,
-    drop: int,
+    first_epoch: int,
+    drop_batches: int,
     scalars: bool,
 ) -> ShardedInput:
     from hpcrun.train.data import tf_data
@@ -160,44 +170,44 @@ def _from_dataset(
         sharded = tf_data.keep_own_batches(x, scalars=scalars)
     steps = int(sharded.cardinality())
     # Every new iterator advances the seeds of shuffles, and Keras on TensorFlow creates two per epoch of known length.
-    # The order of arrays advances with the first batch of an iterator.
+    # The order of arrays changes with the first batch of an iterator.
     two_iterators = keras.backend.backend() == "tensorflow" and steps >= 0 and not is_sharded
-    for _ in range(first * 2 if two_iterators else first):
+    for _ in range(first_epoch * 2 if two_iterators else first_epoch):
         iterator = iter(sharded)
         if is_sharded:
             next(iterator, None)
-    return _from_shards(sharded, class_weight, drop)
+    return _from_shards(sharded, class_weight, drop_batches)
 
 
-def _from_shards(shards: Data, class_weight: Mapping[int, float] | None, drop: int) -> ShardedInput:
+def _from_shards(shards: Data, class_weight: Mapping[int, float] | None, drop_batches: int) -> ShardedInput:
     from hpcrun.train.data import tf_data
 
     if class_weight:
         shards = tf_data.weigh_classes(shards, class_weight)
-    if drop:
-        shards = _skip_batches(shards, drop)
+    if drop_batches:
+        shards = _skip_batches(shards, drop_batches)
     steps = int(shards.cardinality())
     return ShardedInput(shards, shards.element_spec.data, None if steps < 0 else steps)
 
 
-def _from_stream(stream: python_data.ShardStream, first: int, drop: int) -> ShardedInput:
+def _from_stream(stream: python_data.ShardStream, first_epoch: int, drop_batches: int) -> ShardedInput:
     if keras.backend.backend() == "tensorflow":
         from hpcrun.train.data import tf_data
 
-        numbers = count(first)
+        numbers = count(first_epoch)
         source = tf_data.from_generator(lambda: stream.epoch(next(numbers)), stream.spec, stream.steps)
-        if drop:
-            source = _skip_batches(source, drop)
+        if drop_batches:
+            source = _skip_batches(source, drop_batches)
         return ShardedInput(source, stream.spec.data, stream.steps)
-    if drop and stream.steps is not None:
+    if drop_batches and stream.steps is not None:
         raise _lost_position()
-    return ShardedInput(python_data.ShardDataAdapter(stream, first, drop), stream.spec.data, stream.steps)
+    return ShardedInput(python_data.ShardDataAdapter(stream, first_epoch, drop_batches), stream.spec.data, stream.steps)
 
 
-def _skip_batches(dataset: Data, drop: int) -> Data:
+def _skip_batches(dataset: Data, drop_batches: int) -> Data:
     if int(dataset.cardinality()) >= 0:
         raise _lost_position()
-    return dataset.skip(drop)
+    return dataset.skip(drop_batches)
 
 
 def _lost_position() -> HpcrunError:
@@ -212,7 +222,10 @@ def _check_arrays(y: Data, sample_weight: Data, batch_size: int | None) -> None:
         if value is not None and not are_arrays(value):
             raise HpcrunError(f"{name} is a {type(value).__name__}, and x is an array", hint=_array_hint(name, value))
     if sample_weight is not None and y is None:
-        raise HpcrunError("sample_weight goes with y", hint="give the targets: y=x where the model learns its input")
+        raise HpcrunError(
+            "sample_weight goes with y",
+            hint="give the targets, for example y=x if the model learns to reproduce its input",
+        )
     if batch_size is not None and not (isinstance(batch_size, int | np.integer) and batch_size > 0):
         raise HpcrunError(f"batch_size={batch_size}", hint="give the samples of a batch over all ranks: 1, 2, 3, ...")
 
@@ -236,10 +249,10 @@ def _require_alone(x: Data, other_arguments: Data) -> None:
 
 
 def split_validation(data: Data, fraction: float) -> Data:
-    """Split arrays into two, the second with a fraction of the samples, like Keras's `validation_split`.
+    """Split arrays into training and validation samples, as Keras's `validation_split` does.
 
     Raises:
-        HpcrunError: The data is not arrays, or one of the two would be empty.
+        HpcrunError: The data are not arrays, or one of the two parts would be empty.
     """
     if not are_arrays(data):
         raise HpcrunError("validation_split needs arrays", hint="give validation_data instead")

@@ -18,44 +18,46 @@ if TYPE_CHECKING:
 
     Nodes = Iterable[node_def_pb2.NodeDef]
 
-# May differ between ranks; seeds are compared as a pair.
-_MAY_DIFFER = {"_num_parallel_calls", "_seed", "_seed2"}
+# Attributes that may differ between ranks; seeds are compared elsewhere, as a pair.
+_IGNORED_ATTRIBUTES = {"_num_parallel_calls", "_seed", "_seed2"}
 
 
 class PipelineStep(NamedTuple):
-    """A step of a pipeline, and the graphs of the functions that it calls."""
+    """A step of a pipeline, with the graphs of the functions that the step calls."""
 
     dataset: tf.data.Dataset
     function_bodies: list[Nodes]
 
     @property
     def name(self) -> str:
-        """The name of its TensorFlow class."""
+        """The name of the step's TensorFlow class."""
         return type(self.dataset).__name__.strip("_")
 
     @property
     def seeds(self) -> tuple[int, int] | None:
-        """The seeds of a step that shuffles or draws random numbers."""
+        """The seeds of a step that shuffles or draws random numbers; None for other steps."""
         shuffles = self.name in {"ShuffleDataset", "RandomDataset"}
         return (int(self.dataset._seed), int(self.dataset._seed2)) if shuffles else None  # noqa: SLF001
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """The tensors that it holds in memory."""
+        """The tensors that the step holds in memory."""
         return list(getattr(self.dataset, "_tensors", ()))
 
     @property
     def bytes(self) -> int:
-        """The size of its tensors in bytes, as far as known."""
+        """The size of the step's tensors of known shape in bytes."""
         return sum(t.shape.num_elements() * t.dtype.size for t in self.tensors if t.shape.is_fully_defined())
 
     def any_node(self, predicate: Callable[[node_def_pb2.NodeDef], bool]) -> bool:
-        """Return whether a predicate is true for a node of its functions."""
+        """Return whether a predicate is true for a node of the step's functions."""
         return any(predicate(node) for nodes in self.function_bodies for node in nodes)
 
     def arguments(self) -> dict[str, object]:
-        """Return its arguments that must be equal on all ranks: numbers, and checksums of its tensors."""
-        ignored = _MAY_DIFFER if self.seeds else {*_MAY_DIFFER, "_buffer_size"}  # the size of its read-ahead
+        """Return the arguments that must be equal on all ranks: numbers, and checksums of tensors."""
+        ignored = (
+            _IGNORED_ATTRIBUTES if self.seeds else {*_IGNORED_ATTRIBUTES, "_buffer_size"}
+        )  # the number of elements that are read ahead
         numbers: dict[str, object] = {
             name.strip("_"): value.numpy().item()
             for name, value in vars(self.dataset).items()
@@ -70,8 +72,8 @@ def pipeline_steps(dataset: tf.data.Dataset) -> Iterator[PipelineStep]:
     """Yield the steps of a pipeline, from the last to the first."""
     graphs = (function.function.graph.as_graph_def() for function in dataset._functions())  # noqa: SLF001
     yield PipelineStep(dataset, [nodes for graph in graphs for nodes in function_bodies(graph)])
-    inside = getattr(dataset, "_impl", None)  # of datasets that read files
-    for source in dataset._inputs() if inside is None else [inside]:  # noqa: SLF001  (there is no public function)
+    wrapped_dataset = getattr(dataset, "_impl", None)  # datasets that read files wrap another dataset
+    for source in dataset._inputs() if wrapped_dataset is None else [wrapped_dataset]:  # noqa: SLF001  (there is no public function)
         yield from pipeline_steps(source)
 
 
@@ -81,13 +83,13 @@ def function_bodies(graph: graph_pb2.GraphDef) -> list[Nodes]:
 
 
 def check_same_pipeline(pipeline: Sequence[PipelineStep]) -> None:
-    """Compare the steps of the ranks' pipelines; every rank must call this.
+    """Compare the pipelines of all ranks. Collective.
 
     Args:
         pipeline: The steps of this rank, from the last to the first.
 
     Raises:
-        HpcrunError: Another rank has other steps or arguments.
+        HpcrunError: The steps or their arguments differ between ranks.
     """
     if world().size == 1:
         return

@@ -1,4 +1,4 @@
-"""Shards of batches in plain Python, for data other than `tf.data`, on every backend of Keras."""
+"""Shards of batches in plain Python, for all Keras backends and for data other than `tf.data`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class ShardStream(NamedTuple):
     """This rank's shards, epoch by epoch.
 
     Args:
-        epoch: Yields the shards of one epoch, by its number, from 0.
+        epoch: Function that yields the shards of an epoch, given the number of the epoch, from 0.
         steps: The number of shards in an epoch; None if unknown.
-        spec: The structure of a shard, of `keras.KerasTensor`.
+        spec: The structure of a shard, with a `keras.KerasTensor` for each array.
     """
 
     epoch: Callable[[int], Iterator[Shard | PredictShard]]
@@ -44,13 +44,13 @@ def shard_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, d
     """Return a rank's shards of arrays.
 
     Args:
-        data: (x,), (x, y) or (x, y, sample_weight) of arrays (samples, ...).
+        data: (x,), (x, y) or (x, y, sample_weight), arrays of shape (samples, ...).
         batch_size: The global batch size.
-        seed: The seed of the sample order, which changes every epoch; None for no shuffle.
-        distribute: Whether the ranks share the batches; otherwise each keeps its own.
+        seed: Seed of the sample order, which changes every epoch; None: no shuffle.
+        distribute: Whether to shard batches among the ranks; if not, each rank uses all of its batches.
 
     Raises:
-        HpcrunError: The arrays have different numbers of samples, or none.
+        HpcrunError: The arrays are empty, or have different numbers of samples.
     """
     data = keras.tree.map_structure(_to_array, data)
     samples = count_samples(data)
@@ -72,13 +72,13 @@ def shard_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, d
 def shard_batches(batches: Data, seed: int | None, *, distribute: bool = True, predict: bool = False) -> ShardStream:
     """Return a rank's shards of the batches of a `keras.utils.PyDataset`, a PyTorch DataLoader or a generator.
 
-    Every rank creates whole batches and takes its shard of each.
+    Every rank creates whole batches, and uses its shard of each batch.
 
     Args:
-        batches: Yields x, (x, y) or (x, y, sample_weight), with the global batch size, the same on all ranks.
-        seed: The seed for the order of a PyDataset's batches; None for no shuffle.
-        distribute: Whether the ranks share the batches; otherwise each keeps its own.
-        predict: Whether the batches are for `predict`: then shards are `PredictShard`.
+        batches: Iterable of x, (x, y) or (x, y, sample_weight) of the global batch size, equal on all ranks.
+        seed: Seed of the order of a PyDataset's batches; None: no shuffle.
+        distribute: Whether to shard batches among the ranks; if not, each rank uses all of its batches.
+        predict: Whether to return shards for `predict` (`PredictShard`).
 
     Raises:
         HpcrunError: There are no batches, or the ranks' batches differ.
@@ -86,23 +86,23 @@ def shard_batches(batches: Data, seed: int | None, *, distribute: bool = True, p
     epochs: Callable[[int], Iterator[Data]]
     if isinstance(batches, keras.utils.PyDataset):
         steps, epochs = batches.num_batches, partial(_py_dataset_epoch, batches, seed)
-        first = [batches[k] for k in range(min(steps or 2, 2))]
+        first_batches = [batches[k] for k in range(min(steps or 2, 2))]
     elif hasattr(batches, "__len__"):
         steps, epochs = len(batches), _restart_each_epoch(batches)
-        first = list(islice(batches, 2))
+        first_batches = list(islice(batches, 2))
     else:
-        steps, first = None, list(islice(batches, 2))
-        epochs = _continue_across_epochs(first, batches)
-    if not first:
+        steps, first_batches = None, list(islice(batches, 2))
+        epochs = _continue_across_epochs(first_batches, batches)
+    if not first_batches:
         raise HpcrunError(f"the {type(batches).__name__} yields no batch", hint="give at least one batch")
-    first = [_to_tuple(batch) for batch in first]
-    if any(map(is_scalar, keras.tree.flatten(first))):  # Keras refuses them, too
+    first_batches = [_to_tuple(batch) for batch in first_batches]
+    if any(map(is_scalar, keras.tree.flatten(first_batches))):  # Keras refuses scalars, too
         raise HpcrunError(
             f"the {type(batches).__name__} yields batches with a scalar, which has no axis of samples",
             hint="repeat it for every sample: np.full(len(x), number)",
         )
     if distribute and world().size > 1:
-        checksums = [Checksum(leaf[sample_indices(len(leaf))]) for leaf in keras.tree.flatten(first)]
+        checksums = [Checksum(leaf[sample_indices(len(leaf))]) for leaf in keras.tree.flatten(first_batches)]
         require_agreement(
             {"checksums of the first batches": checksums},
             f"seed the {type(batches).__name__} alike on all ranks, "
@@ -122,13 +122,15 @@ def shard_batches(batches: Data, seed: int | None, *, distribute: bool = True, p
             else:
                 yield Shard(taken, share)
 
-    spec = unpack_single(keras.tree.map_structure(_common_spec, *(batch[:1] if predict else batch for batch in first)))
-    place = keras.KerasTensor((None,), "int64")
-    return ShardStream(epoch, steps, PredictShard(spec, place) if predict else Shard(spec, _SHARE))
+    spec = unpack_single(
+        keras.tree.map_structure(_common_spec, *(batch[:1] if predict else batch for batch in first_batches))
+    )
+    positions = keras.KerasTensor((None,), "int64")
+    return ShardStream(epoch, steps, PredictShard(spec, positions) if predict else Shard(spec, _SHARE))
 
 
 def weigh_classes(stream: ShardStream, class_weight: Mapping[int, float]) -> ShardStream:
-    """Turn Keras's `class_weight` into sample weights; y is (b,), (b, 1) or one-hot (b, classes)."""
+    """Convert Keras's `class_weight` to sample weights; the shape of y is (b,), (b, 1) or (b, classes), one-hot."""
     check_unweighted(stream.spec.data)
     table = class_weight_table(class_weight)
 
@@ -146,7 +148,7 @@ def check_unweighted(batch: Data) -> None:
     """Refuse class weights for batches without targets, or with sample weights.
 
     Raises:
-        HpcrunError: The batches are not (x, y).
+        HpcrunError: A batch is not (x, y).
     """
     if not isinstance(batch, tuple) or len(batch) != 2:
         has = "have sample weights already" if isinstance(batch, tuple) and len(batch) > 2 else "have no targets"
@@ -157,7 +159,7 @@ def check_unweighted(batch: Data) -> None:
 
 
 def class_weight_table(class_weight: Mapping[int, float]) -> Array:
-    """Return the weights of classes 0 to the largest one, shape (classes,); 1 for missing classes."""
+    """Return the weight of each class, shape (largest class + 1,); 1 for classes without a weight."""
     table = np.ones(max(class_weight) + 1, keras.config.floatx())
     table[list(class_weight)] = list(class_weight.values())
     return table
@@ -167,7 +169,7 @@ def count_samples(data: Data) -> int:
     """Return the number of samples in arrays.
 
     Raises:
-        HpcrunError: The arrays have different numbers of samples, or none.
+        HpcrunError: The arrays are empty, or have different numbers of samples.
     """
     lengths = {int(array.shape[0]) for array in keras.tree.flatten(data)}
     if len(lengths) != 1 or not min(lengths):
@@ -176,7 +178,7 @@ def count_samples(data: Data) -> int:
 
 
 def unpack_single(batch: tuple[Data, ...]) -> Data:
-    """Return a batch as Keras passes it on: x alone, not in a tuple, unless x is a tuple itself."""
+    """Unpack a batch (x,) to x, as Keras does, unless x is a tuple."""
     return batch if len(batch) > 1 or isinstance(batch[0], tuple) else batch[0]
 
 
@@ -191,34 +193,34 @@ class ShardDataAdapter(DataAdapter):  # type: ignore[misc]  # keras is untyped
     """Keras data adapter for a stream, on JAX and PyTorch.
 
     Args:
-        stream: The shards.
-        first: The epoch to begin with.
-        drop: The number of shards to skip in a stream that continues from epoch to epoch.
+        stream: The shards of all epochs.
+        first_epoch: Number of the first epoch, from 0.
+        drop_batches: Number of shards to skip in a stream that continues from epoch to epoch.
     """
 
-    def __init__(self, stream: ShardStream, first: int, drop: int) -> None:
-        self._stream, self._numbers, self._drop = stream, count(first), drop
+    def __init__(self, stream: ShardStream, first_epoch: int, drop_batches: int) -> None:
+        self._stream, self._numbers, self._drop_batches = stream, count(first_epoch), drop_batches
 
     def get_numpy_iterator(self) -> Iterator[Shard | PredictShard]:
         """Yield the shards of the next epoch."""
-        drop, self._drop = self._drop, 0
-        yield from islice(self._stream.epoch(next(self._numbers)), drop, None)
+        drop_batches, self._drop_batches = self._drop_batches, 0
+        yield from islice(self._stream.epoch(next(self._numbers)), drop_batches, None)
 
     get_jax_iterator = get_numpy_iterator
 
     def get_torch_dataloader(self) -> Iterator[Shard | PredictShard]:
-        """Yield the shards as PyTorch tensors."""
+        """Yield the shards of the next epoch as PyTorch tensors."""
         for part in self.get_numpy_iterator():
             yield keras.tree.map_structure(keras.ops.convert_to_tensor, part)
 
     @property
     def num_batches(self) -> int | None:
-        """The number of shards in an epoch, if known."""
+        """Number of shards in an epoch; None if unknown."""
         return self._stream.steps
 
     @property
     def batch_size(self) -> None:
-        """None: shards differ in size."""
+        """None, because shards differ in size."""
         return
 
     has_partial_batch = partial_batch_size = None
@@ -239,29 +241,29 @@ def _load_batches(batches: keras.utils.PyDataset, order: Iterable[int]) -> Itera
     if batches.workers < 2:
         yield from map(batches.__getitem__, order)
         return
-    # Threads, also where Keras would use processes: forking does not work with MPI.
+    # Use threads even if Keras would use processes: forking does not work with MPI.
     with ThreadPoolExecutor(batches.workers) as pool:
         submitted = (pool.submit(batches.__getitem__, index) for index in order)
-        coming = deque(islice(submitted, max(batches.max_queue_size, batches.workers)))
-        while coming:
-            yield coming.popleft().result()
-            coming.extend(islice(submitted, 1))
+        pending = deque(islice(submitted, max(batches.max_queue_size, batches.workers)))
+        while pending:
+            yield pending.popleft().result()
+            pending.extend(islice(submitted, 1))
 
 
 def _restart_each_epoch(batches: Iterable[Data]) -> Callable[[int], Iterator[Data]]:
     return lambda _: iter(batches)
 
 
-def _continue_across_epochs(first: list[Data], batches: Iterator[Data]) -> Callable[[int], Iterator[Data]]:
-    rest = chain(first, batches)
-    return lambda _: rest
+def _continue_across_epochs(first_batches: list[Data], batches: Iterator[Data]) -> Callable[[int], Iterator[Data]]:
+    all_batches = chain(first_batches, batches)
+    return lambda _: all_batches
 
 
 def _to_tuple(batch: Data) -> tuple[Data, ...]:
     """Return a batch as (x,), (x, y) or (x, y, sample_weight) of arrays.
 
     Raises:
-        HpcrunError: There are weights without targets.
+        HpcrunError: The batch has sample weights but no targets.
     """
     parts = keras.tree.lists_to_tuples(batch)
     parts = parts if isinstance(parts, tuple) else (parts,)

@@ -1,10 +1,10 @@
-"""Detection of random numbers in `tf.data` functions that differ between ranks, and the message about them.
+"""Detection of `tf.data` functions that draw different random numbers on each rank, with a message to the user.
 
 Three kinds of operations draw random numbers. Stateful operations (`tf.random.uniform`, `tf.image.random_*`) have
-seeds, both 0 if unseeded. Keras's layers and `tf.random.Generator` advance a variable. Both draw the next number for
-each sample, so that in a parallel map the numbers depend on the timing of threads. Stateless operations depend on their
-arguments alone. A Python function (`tf.numpy_function`, `tf.py_function`) counts as drawing random numbers if its code
-names a source of them.
+two seeds, both 0 if unseeded. Keras layers and `tf.random.Generator` advance a variable. Stateful operations and
+generators draw the next number for each sample, so that in a parallel map the numbers depend on the timing of threads.
+Stateless operations depend on their arguments alone. A Python function (`tf.numpy_function`, `tf.py_function`) counts as
+drawing random numbers if its code contains the name of a random function.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _RANDOM_NAMES = frozenset({
     "random", "default_rng", "rand", "randn", "randint", "integers", "normal", "standard_normal", "uniform", "choice",
     "permutation", "shuffle",
 })  # fmt: skip
-"""Names by which Python code draws random numbers, from NumPy, Python's module or a generator."""
+"""Names of functions that draw random numbers, of NumPy, of Python's module random, or of a generator."""
 
 _warned: list[bool] = []
 
 
 def generator_states(pipeline: Iterable[PipelineStep]) -> list[list[object]]:
-    """Return the states of the generators that a pipeline's functions use, a list per step."""
+    """Return the states of the random generators that a pipeline's functions use, one list per step."""
     return [_step_states(step) for step in pipeline]
 
 
@@ -41,8 +41,8 @@ def draws_differ(step: PipelineStep, *, same_state: bool) -> bool:
     """Return whether the functions of a step draw different random numbers on each rank.
 
     Args:
-        step: The step.
-        same_state: Whether its generators have the same state on all ranks.
+        step: A step of a `tf.data` pipeline.
+        same_state: Whether the step's generators have the same state on all ranks.
     """
     parallel = step.name.startswith("Parallel") or step.any_node(lambda node: node.op.startswith("Parallel"))
     if step.any_node(
@@ -53,7 +53,7 @@ def draws_differ(step: PipelineStep, *, same_state: bool) -> bool:
 
 
 def warn_about_random_ops() -> None:
-    """Print, once, that a pipeline's functions draw different random numbers on each rank."""
+    """Print once that a pipeline's functions draw different random numbers on each rank."""
     if not _warned and world().rank == 0:
         print_line(
             "INFO: the tf.data.Dataset draws random numbers in a map, without a seed or with num_parallel_calls: each "
@@ -66,13 +66,13 @@ def warn_about_random_ops() -> None:
 
 
 def _step_states(step: PipelineStep) -> list[object]:
-    found: list[object] = []
+    states: list[object] = []
     if _uses_generator(step):
         for function in step.dataset._functions():  # noqa: SLF001
             with suppress(AssertionError):  # TensorFlow raises it for a deleted variable
                 variables = function.function.graph.variables
-                found += [v.numpy().tolist() for v in variables if v.dtype.is_integer and v.shape.num_elements() < 10]
-    return found
+                states += [v.numpy().tolist() for v in variables if v.dtype.is_integer and v.shape.num_elements() < 10]
+    return states
 
 
 def _is_stateful(node: node_def_pb2.NodeDef) -> bool:
@@ -92,8 +92,8 @@ def _calls_random_function(node: node_def_pb2.NodeDef) -> bool:
 def _names_random(code: CodeType | None) -> bool:
     if code is None:
         return False
-    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return not _RANDOM_NAMES.isdisjoint(code.co_names) or any(map(_names_random, inner))
+    inner_code = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return not _RANDOM_NAMES.isdisjoint(code.co_names) or any(map(_names_random, inner_code))
 
 
 def _uses_generator(step: PipelineStep) -> bool:

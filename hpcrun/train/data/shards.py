@@ -1,8 +1,9 @@
-"""Sharding of batches: which samples of a batch each rank gets.
+"""Sharding of batches: the division of a batch's samples among the ranks.
 
-Rank r of p takes samples r, r + p, r + 2p, ... of a batch of B samples: B // p of them, the first B % p ranks one more
-(Tarantella's rule). A rank's gradient has the weight b_r / B. In a last batch with fewer samples than ranks, some ranks
-get none; they compute on a placeholder sample with weight 0, because many layers turn an empty batch into NaN.
+Rank r of p takes samples r, r + p, r + 2p, ... of a batch of B samples: B // p samples, and the first B % p ranks one
+more (Tarantella's rule). The gradient of rank r, which has b_r samples, has the weight b_r / B. A rank without a sample
+(in a last batch of fewer samples than ranks) computes on a placeholder sample with weight 0, because many layers turn
+an empty batch into NaN.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class Shard(NamedTuple):
     """This rank's shard of one batch, as input of a training or test step.
 
     Args:
-        data: x, (x, y) or (x, y, sample_weight), as Keras expects it; first axis b_r (1 if b_r is 0). That of a custom
-            step may have another structure, and contain scalars, which all ranks get.
-        share: b_r / B, a float32 scalar.
+        data: x, (x, y) or (x, y, sample_weight), as Keras expects; first axis b_r, this rank's number of samples (1 if
+            b_r is 0). The data of a custom step may have any structure, and contain scalars, which all ranks get.
+        share: b_r / B, this rank's share of the batch, a float32 scalar.
     """
 
     data: Data
@@ -35,34 +36,34 @@ class PredictShard(NamedTuple):
     """This rank's shard of one batch to predict.
 
     Args:
-        data: x, first axis b_r (1 if b_r is 0).
-        place: The index of each sample among the samples of all batches, int64 of shape (b_r,); -1 if b_r is 0.
+        data: x; first axis b_r, this rank's number of samples (1 if b_r is 0).
+        positions: The index of each sample among the samples of all batches, int64 of shape (b_r,); -1 if b_r is 0.
     """
 
     data: Data
-    place: Data
+    positions: Data
 
 
 def first_with_samples(batch: Data) -> Data:
-    """Return the first tensor of a batch that is not a scalar: its first axis is that of the samples."""
+    """Return the first tensor of a batch with an axis of samples, that is, the first that is not a scalar."""
     return next(leaf for leaf in keras.tree.flatten(batch) if not is_scalar(leaf))
 
 
 def is_scalar(leaf: Data) -> bool:
-    """Return whether a tensor, or its spec, has no axis; one of unknown rank has."""
+    """Return whether a tensor or tensor spec has no axis; an unknown rank counts as having axes."""
     return bool(leaf.shape == ())
 
 
 def shard_indices(total: int, *, distribute: bool = True) -> tuple[np.ndarray[Any, Any], np.float32]:
-    """Return the samples of a batch that this rank gets.
+    """Return the indices of this rank's samples of a batch, and its share of the batch.
 
     Args:
         total: B, the number of samples in the batch.
-        distribute: Whether the ranks share the batch; otherwise each takes all samples of its own batch, with equal
-            weights.
+        distribute: Whether to shard the batch among the ranks; if not, each rank takes all samples of its own batch; ranks
+            have equal weights.
 
     Returns:
-        The indices, int64 of shape (b_r,), one if b_r is 0; and the rank's share of the batch.
+        The indices, int64 of shape (b_r,), or (1,) if the rank has no sample; and the rank's share of the batch.
     """
     me = world()
     if not distribute:

@@ -1,4 +1,4 @@
-"""An order of samples in which each rank gets nearly the same ones every epoch, and can keep them in memory."""
+"""A sample order that gives each rank nearly the same samples in every epoch, so that it can cache them."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ Array = np.ndarray[Any, Any]
 
 
 def owner(sample: Any, ranks: int) -> Any:
-    """Return the rank that keeps a sample, by its number; of an array of numbers, an array of ranks."""
+    """Return the rank that caches a sample, given the sample's number; arrays are converted element by element."""
     return sample % ranks
 
 
 def arrange(order: Array, batch_size: int, ranks: int) -> Array:
-    """Return a sample order whose batches have the same samples, moved to the ranks that keep them as far as possible.
+    """Reorder the samples within each batch so that as many as possible go to the rank that caches them.
 
-    A rank's share of a batch has a fixed size (`shards.shard_indices`): samples beyond it go to ranks that keep fewer
-    samples of this batch.
+    The size of a rank's shard of a batch is fixed (`shards.shard_indices`): if a rank caches more samples of a batch,
+    the excess samples go to ranks that cache fewer.
 
     Args:
-        order: The samples of an epoch, int64 of shape (samples,).
+        order: The numbers of an epoch's samples in their order, int64 of shape (samples,).
         batch_size: The global batch size.
         ranks: The number of ranks.
     """
-    return np.concatenate([_arrange(order[at : at + batch_size], ranks) for at in range(0, len(order), batch_size)])
+    return np.concatenate(
+        [_arrange_batch(order[start : start + batch_size], ranks) for start in range(0, len(order), batch_size)]
+    )
 
 
-def _arrange(batch: Array, ranks: int) -> Array:
-    places = np.arange(len(batch))
+def _arrange_batch(batch: Array, ranks: int) -> Array:
+    positions = np.arange(len(batch))
     owners = owner(batch, ranks)
     by_owner = np.argsort(owners, kind="stable")
-    number = places - np.searchsorted(owners[by_owner], owners[by_owner])  # of a sample among those of its owner
-    place = owners[by_owner] + number * ranks  # rank r has the places r, r + ranks, ...
-    fits = place < len(batch)
+    index_of_owner = positions - np.searchsorted(
+        owners[by_owner], owners[by_owner]
+    )  # index of each sample among the samples of its owner
+    wanted_positions = owners[by_owner] + index_of_owner * ranks  # rank r gets the positions r, r + ranks, ...
+    fits = wanted_positions < len(batch)
     arranged = np.empty_like(batch)
-    arranged[place[fits]] = batch[by_owner[fits]]
-    arranged[np.setdiff1d(places, place[fits])] = batch[by_owner[~fits]]
+    arranged[wanted_positions[fits]] = batch[by_owner[fits]]
+    arranged[np.setdiff1d(positions, wanted_positions[fits])] = batch[by_owner[~fits]]
     return arranged

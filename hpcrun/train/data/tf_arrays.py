@@ -1,4 +1,4 @@
-"""Shards of batches of arrays in `tf.data`."""
+"""Shards of batches of arrays, as a `tf.data.Dataset`."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ def dataset(
     load: Callable[..., Data] | None = None,
     stable_shards: bool = False,
 ) -> tf.data.Dataset:
-    """Return this rank's shard of every batch of arrays, for `fit` and `evaluate`; all ranks must call this.
+    """Return this rank's shard of every batch of arrays, for `fit` and `evaluate`. Collective.
 
     Args:
-        x: An array of (samples, ...), or a list, tuple or dict of such arrays; or a list of numbers or strings.
-        y: Targets, likewise.
-        sample_weight: Weights, likewise.
+        x: Inputs: an array of (samples, ...), a list, tuple or dict of such arrays, or a list of numbers or strings.
+        y: Targets, of the same types as x.
+        sample_weight: Weight of each sample, of the same types as x.
         batch_size: The global batch size, over all ranks.
-        shuffle: Shuffle the samples every epoch, in the same order on all ranks.
-        seed: The seed of the shuffles and of `seeds`; default: one of rank 0's.
-        load: Converts this rank's shard of a batch of `x` to the model's input, e.g. file names to images, so that a
-            rank reads only its own samples. `tf.data` traces it. If it has a parameter `seeds`, it gets int32 of (b, 2)
-            for `tf.random.stateless_uniform` and the like: for each sample and epoch other ones, which depend on
-            neither the number of ranks nor an interruption.
-        stable_shards: Give a rank nearly the same samples in every epoch, so that `load` can keep them in memory. The
-            batches have the same samples, divided among the ranks in another way.
+        shuffle: Whether to shuffle the samples every epoch, in the same order on all ranks.
+        seed: Seed of the shuffles and of the parameter `seeds` of `load`; default: a random seed from rank 0.
+        load: Function that converts this rank's shard of a batch of `x` to the model's input (file names to images, say),
+            so that a rank reads only its own samples. `tf.data` traces the function. A parameter `seeds` receives
+            int32 of (b, 2) for functions such as `tf.random.stateless_uniform`. These seeds differ for each sample and
+            epoch, but depend neither on the number of ranks nor on restarts.
+        stable_shards: Whether to give a rank nearly the same samples in every epoch, so that `load` can cache them. The
+            samples of each batch stay the same; only their division among the ranks changes.
 
     Returns:
-        A dataset with one `Shard` per batch.
+        A dataset of one `Shard` per batch.
 
     Raises:
-        HpcrunError: The arrays have different numbers of samples or none, or the ranks' arrays differ.
+        HpcrunError: The arrays are empty, have different numbers of samples, or differ between ranks.
     """
     arguments = (part for part in (x, y, sample_weight) if part is not None)
     data = tuple(part if are_arrays(part) else np.asarray(part) for part in arguments)
@@ -66,22 +66,22 @@ def dataset(
     return shard_arrays(data, batch_size, seeds[0], load=load, load_seed=seeds[1], stable=stable_shards)
 
 
-class Epochs:
-    """The epochs of a dataset that were begun, and the part of the next one that an interrupted `fit` has done.
+class EpochCounter:
+    """Counter of a dataset's epochs, with the number of batches to skip in the next epoch.
 
     Args:
-        done: The number of epochs that were begun.
+        done: Number of epochs that have begun.
     """
 
     def __init__(self, done: int) -> None:
         self.done = done
-        self.skip = 0  # the number of batches to leave out at the beginning of the next epoch
+        self.skip = 0  # number of batches to skip at the beginning of the next epoch
 
     def begin(self) -> tuple[int, int]:
-        """Return the number of the next epoch, from 0, and its batches that are not used."""
-        begun = self.done, self.skip
+        """Begin the next epoch; return its number, from 0, and the number of batches to skip in it."""
+        epoch_and_skip = self.done, self.skip
         self.done, self.skip = self.done + 1, 0
-        return begun
+        return epoch_and_skip
 
 
 def shard_arrays(
@@ -90,46 +90,50 @@ def shard_arrays(
     seed: int | None,
     *,
     distribute: bool = True,
-    first: int = 0,
+    first_epoch: int = 0,
     load: Callable[..., Data] | None = None,
     load_seed: int | None = None,
     stable: bool = False,
 ) -> tf.data.Dataset:
-    """Return a rank's shards of arrays, one epoch per iterator; `python_data.shard_arrays` yields the same ones.
+    """Return a rank's shards of arrays, one epoch per iterator, equal to those of `python_data.shard_arrays`.
 
     Args:
-        data: (x,), (x, y) or (x, y, sample_weight) of arrays (samples, ...).
+        data: (x,), (x, y) or (x, y, sample_weight), arrays of shape (samples, ...).
         batch_size: The global batch size.
-        seed: The seed of the sample order, which changes every epoch; None for no shuffle.
-        distribute: Whether the ranks share the batches; otherwise each keeps its own.
-        first: The first epoch.
+        seed: Seed of the sample order, which changes every epoch; None: no shuffle.
+        distribute: Whether to shard batches among the ranks; if not, each rank uses all of its batches.
+        first_epoch: Number of the first epoch, from 0.
         load: As for `dataset`.
-        load_seed: The seed of its `seeds`; None if it takes none.
+        load_seed: Seed of the parameter `seeds` of `load`; None if `load` has no such parameter.
         stable: As `stable_shards` of `dataset`.
 
     Returns:
-        A dataset of `Shard`, with its `Epochs` as the attribute `epochs`.
+        A dataset of `Shard`, whose attribute `epochs` is an `EpochCounter`.
 
     Raises:
-        HpcrunError: The arrays have different numbers of samples, or none.
+        HpcrunError: The arrays are empty, or have different numbers of samples.
     """
     data = keras.tree.map_structure(_to_tensor, data)
     samples = count_samples(data)
     steps = -(-samples // batch_size)
-    epochs = Epochs(first)
+    epochs = EpochCounter(first_epoch)
 
     def begin_epoch() -> tuple[Any, ...]:
         number, skip = epochs.begin()
-        draw = np.random.SeedSequence([load_seed or 0, number]).generate_state(1)
+        epoch_seed = np.random.SeedSequence([load_seed or 0, number]).generate_state(1)
         order = epoch_order(samples, seed, number)
-        return arrange(order, batch_size, world().size) if stable else order, draw.astype(np.int32)[0], np.int64(skip)
+        return (
+            arrange(order, batch_size, world().size) if stable else order,
+            epoch_seed.astype(np.int32)[0],
+            np.int64(skip),
+        )
 
     def order(_: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        indices, draw, skip = tf.numpy_function(begin_epoch, [], [tf.int64, tf.int32, tf.int64])
-        return tf.ensure_shape(indices, [samples]), tf.ensure_shape(draw, []), tf.ensure_shape(skip, [])
+        indices, epoch_seed, skip = tf.numpy_function(begin_epoch, [], [tf.int64, tf.int32, tf.int64])
+        return tf.ensure_shape(indices, [samples]), tf.ensure_shape(epoch_seed, []), tf.ensure_shape(skip, [])
 
-    def make_shards(order: tf.Tensor, draw: tf.Tensor, skip: tf.Tensor) -> tf.data.Dataset:
-        # The indices are sharded, not the samples: a rank never touches the others' samples.
+    def make_shards(order: tf.Tensor, epoch_seed: tf.Tensor, skip: tf.Tensor) -> tf.data.Dataset:
+        # Shard the indices, not the samples: a rank never reads samples of other ranks.
         full_batches = samples // batch_size * batch_size
         shards = []
         for total, indices in ((batch_size, order[:full_batches]), (samples - full_batches, order[full_batches:])):
@@ -139,15 +143,19 @@ def shard_arrays(
                 shares = tf.fill(tf.shape(rows)[:1], share)
                 shards.append(tf.data.Dataset.from_tensor_slices(Shard(rows, shares)))
         numbered = reduce(tf.data.Dataset.concatenate, shards).enumerate()
-        return numbered.map(without_autograph(lambda number, part: (part, draw, number < skip)))
+        return numbered.map(without_autograph(lambda number, part: (part, epoch_seed, number < skip)))
 
-    def take(part: Shard, draw: tf.Tensor, skipped: tf.Tensor) -> Shard:
+    def take(part: Shard, epoch_seed: tf.Tensor, skipped: tf.Tensor) -> Shard:
         gathered = keras.tree.map_structure(lambda t: tf.gather(t, part.data), data)
         if load:
-            few = slice(None, tf.where(skipped, 1, tf.size(part.data)))  # of a batch that is not used, load one sample
-            x = keras.tree.map_structure(lambda t: t[few], gathered[0])
-            numbers = tf.cast(part.data[few], tf.int32)
-            seeds = {"seeds": tf.stack([tf.fill(tf.shape(numbers), draw), numbers], 1)} if load_seed is not None else {}
+            loaded = slice(None, tf.where(skipped, 1, tf.size(part.data)))  # of a skipped batch, load only one sample
+            x = keras.tree.map_structure(lambda t: t[loaded], gathered[0])
+            numbers = tf.cast(part.data[loaded], tf.int32)
+            seeds = (
+                {"seeds": tf.stack([tf.fill(tf.shape(numbers), epoch_seed), numbers], 1)}
+                if load_seed is not None
+                else {}
+            )
             gathered = (load(x, **seeds), *gathered[1:])
         return Shard(unpack_single(gathered), part.share)
 
@@ -161,7 +169,7 @@ def shard_arrays(
 
 def _to_tensor(array: Data) -> tf.Tensor:
     array = np.asarray(array)
-    with tf.device("CPU"):  # tf.data runs there
+    with tf.device("CPU"):  # tf.data runs on the CPU
         return tf.convert_to_tensor(
             array.astype(keras.config.floatx(), copy=False) if array.dtype.kind == "f" else array
         )

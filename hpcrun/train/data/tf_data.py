@@ -1,4 +1,4 @@
-"""Shards of batches in `tf.data`: of datasets, and of Python iterators."""
+"""Shards of batches of `tf.data` datasets and Python generators, as a `tf.data.Dataset`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def shard_dataset(batched: tf.data.Dataset, seed: int | None = None, *, scalars: bool = False) -> tf.data.Dataset:
-    """Return this rank's shard of every batch of a dataset that is batched with the global batch size.
+    """Return this rank's shard of every batch of a dataset with the global batch size.
 
     Args:
-        batched: A dataset of batches, the same on all ranks.
-        seed: The seed for its unseeded shuffles; default: one of rank 0's.
-        scalars: Whether its elements may contain scalars, which all ranks get.
+        batched: A dataset of batches, equal on all ranks.
+        seed: Seed for the dataset's unseeded shuffles; default: a random seed from rank 0.
+        scalars: Whether elements may contain scalars, which all ranks get.
 
     Returns:
         A dataset of `Shard`; a dataset of shards is returned unchanged.
@@ -60,23 +60,23 @@ def shard_predict_dataset(batched: tf.data.Dataset) -> tf.data.Dataset:
         HpcrunError: As `shard_dataset`.
     """
 
-    def numbered(first_index: tf.Tensor, batch: Data) -> tuple[tf.Tensor, PredictShard]:
+    def number_samples(first_index: tf.Tensor, batch: Data) -> tuple[tf.Tensor, PredictShard]:
         x = keras.utils.unpack_x_y_sample_weight(batch)[0]
         total = tf.shape(keras.tree.flatten(x)[0], tf.int64)[0]
         local = _local_indices(total)
-        place = tf.where(world().rank < total, first_index + local, -tf.ones_like(local))
+        positions = tf.where(world().rank < total, first_index + local, -tf.ones_like(local))
         return first_index + total, PredictShard(
-            unpack_single((keras.tree.map_structure(lambda t: tf.gather(t, local), x),)), place
+            unpack_single((keras.tree.map_structure(lambda t: tf.gather(t, local), x),)), positions
         )
 
     full_batches = _require_batches(make_deterministic(batched)).map(
         without_autograph(lambda *batch: unpack_single(batch))
     )
-    return set_options(full_batches.scan(tf.constant(0, tf.int64), without_autograph(numbered)))
+    return set_options(full_batches.scan(tf.constant(0, tf.int64), without_autograph(number_samples)))
 
 
 def keep_own_batches(batched: tf.data.Dataset, *, scalars: bool = False) -> tf.data.Dataset:
-    """Return every batch of a rank's own dataset unsharded, with the same weight as on the other ranks."""
+    """Return every batch of this rank's dataset unsharded, with the same weight on all ranks."""
     return set_options(
         _require_batches(batched, scalars=scalars).map(
             without_autograph(lambda *batch: _whole_batch(unpack_single(batch)))
@@ -91,8 +91,8 @@ def from_generator(
 
     Args:
         generate: The generator function, called once per epoch.
-        spec: The structure of its items, of `keras.KerasTensor`.
-        steps: The number of items, if known.
+        spec: The structure of an item, with a `keras.KerasTensor` for each array.
+        steps: Number of items per epoch; None if unknown.
     """
     signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), spec)
     epoch = tf.data.Dataset.from_generator(generate, output_signature=signature)
@@ -101,17 +101,17 @@ def from_generator(
     return set_options(epoch)
 
 
-def weigh_classes(distribute: tf.data.Dataset, class_weight: Mapping[int, float]) -> tf.data.Dataset:
-    """Turn Keras's `class_weight` into sample weights.
+def weigh_classes(shards: tf.data.Dataset, class_weight: Mapping[int, float]) -> tf.data.Dataset:
+    """Convert Keras's `class_weight` to sample weights.
 
     Args:
-        distribute: A dataset of `Shard` of (x, y), with y (b,), (b, 1) or one-hot (b, classes).
-        class_weight: The weight of each class; 1 for classes that are missing.
+        shards: A dataset of `Shard` with data (x, y); the shape of y is (b,), (b, 1) or (b, classes), one-hot.
+        class_weight: The weight of each class; missing classes have the weight 1.
 
     Raises:
-        HpcrunError: There are no targets, or there are weights already.
+        HpcrunError: The batches have no targets, or already have sample weights.
     """
-    check_unweighted(distribute.element_spec.data)
+    check_unweighted(shards.element_spec.data)
     table = class_weight_table(class_weight)
 
     def weigh(part: Shard) -> Shard:
@@ -121,7 +121,7 @@ def weigh_classes(distribute: tf.data.Dataset, class_weight: Mapping[int, float]
         weights = tf.where(classes < len(table), tf.gather(table, known), tf.ones((), table.dtype))  # (b,)
         return Shard((x, y, weights), part.share)
 
-    return distribute.map(without_autograph(weigh))
+    return shards.map(without_autograph(weigh))
 
 
 def _require_batches(batches: tf.data.Dataset, *, scalars: bool = False) -> tf.data.Dataset:
@@ -134,14 +134,14 @@ def _require_batches(batches: tf.data.Dataset, *, scalars: bool = False) -> tf.d
     if all(map(is_scalar, specs)) or (any(map(is_scalar, specs)) and not scalars):
         raise HpcrunError(
             "the tf.data.Dataset is not batched: it yields scalars, which have no axis of samples",
-            hint="add .batch(B), with the global batch size B; a number for a whole batch needs a train_step of your "
-            "own, or repeat it for every sample: tf.fill(tf.shape(x)[:1], number)",
+            hint="add .batch(B), with the global batch size B; a number for a whole batch needs a custom train_step, "
+            "or repeat the number for every sample: tf.fill(tf.shape(x)[:1], number)",
         )
     return batches
 
 
 def _local_indices(total: tf.Tensor) -> tf.Tensor:
-    """Return the indices of `shards.shard_indices` as a traced tensor."""
+    """Return this rank's indices (see `shards.shard_indices`) as a tensor of the traced graph."""
     return tf.range(tf.minimum(tf.constant(world().rank, tf.int64), total - 1), total, world().size)  # (b_r,)
 
 
@@ -158,11 +158,11 @@ def _whole_batch(batch: Data) -> Shard:
 
 
 def set_options(shards: tf.data.Dataset) -> tf.data.Dataset:
-    """Set the options of a pipeline of shards, its last step."""
+    """Set the options of a pipeline of shards; the last step of the pipeline."""
     options = tf.data.Options()
     # The autotuner's thread competed with the ranks for their cores, and outlived training by up to 17 s.
     options.autotune.enabled = False
-    options.deterministic = True  # in different orders, ranks would train on some samples twice
+    options.deterministic = True  # otherwise ranks could train on some samples twice
     return shards.prefetch(2).with_options(options)
 
 
