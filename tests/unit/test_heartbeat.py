@@ -15,7 +15,7 @@ def next_heartbeat(tmp_path):
     """Start a rank's heartbeat; return a function that waits for the next one."""
     file = tmp_path / "rank-0.json"
     writer = Heartbeat(file, 0, "n1", 0.01)
-    writer.start(after=0)
+    writer.start(delay=0)
 
     def call():
         file.unlink(missing_ok=True)
@@ -59,12 +59,12 @@ def test_a_visible_mark_has_a_start_time(monkeypatch):
 
     def clock():
         mark = waiting.current_wait()
-        marks.append(mark is None or mark.began)
+        marks.append(mark is None or mark.start_time)
         return 7.0
 
     monkeypatch.setattr(waiting, "perf_counter", clock)
     with waiting.waiting("barrier()"):
         mark = waiting.current_wait()
         assert mark is not None
-        assert mark.began == 7.0
+        assert mark.start_time == 7.0
     assert marks[0] is True

@@ -1,10 +1,10 @@
 """Detection of `tf.data` functions that draw different random numbers on each rank, with a message to the user.
 
-Three kinds of operations draw random numbers. Stateful operations (`tf.random.uniform`, `tf.image.random_*`) have
-two seeds, both 0 if unseeded. Keras layers and `tf.random.Generator` advance a variable. Stateful operations and
-generators draw the next number for each sample, so that in a parallel map the numbers depend on the timing of threads.
-Stateless operations depend on their arguments alone. A Python function (`tf.numpy_function`, `tf.py_function`) counts as
-drawing random numbers if its code contains the name of a random function.
+Three kinds of operations draw random numbers. Stateful operations (`tf.random.uniform`, `tf.image.random_*`) have two
+seeds, both 0 if unseeded. Keras layers and `tf.random.Generator` advance a variable. Stateful operations and generators
+draw the next number for each sample, so that in a parallel map the numbers depend on the timing of threads. Stateless
+operations depend on their arguments alone. A Python function (`tf.numpy_function`, `tf.py_function`) counts as drawing
+random numbers if its code contains the name of a random function.
 """
 
 from __future__ import annotations

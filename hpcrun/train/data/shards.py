@@ -59,8 +59,8 @@ def shard_indices(total: int, *, distribute: bool = True) -> tuple[np.ndarray[An
 
     Args:
         total: B, the number of samples in the batch.
-        distribute: Whether to shard the batch among the ranks; if not, each rank takes all samples of its own batch; ranks
-            have equal weights.
+        distribute: Whether to shard the batch among the ranks; if not, each rank takes all samples of its own batch;
+            ranks have equal weights.
 
     Returns:
         The indices, int64 of shape (b_r,), or (1,) if the rank has no sample; and the rank's share of the batch.

@@ -44,8 +44,8 @@ def dataset(
         batch_size: The global batch size, over all ranks.
         shuffle: Whether to shuffle the samples every epoch, in the same order on all ranks.
         seed: Seed of the shuffles and of the parameter `seeds` of `load`; default: a random seed from rank 0.
-        load: Function that converts this rank's shard of a batch of `x` to the model's input (file names to images, say),
-            so that a rank reads only its own samples. `tf.data` traces the function. A parameter `seeds` receives
+        load: Function that converts this rank's shard of a batch of `x` to the model's input (file names to images,
+            say), so that a rank reads only its own samples. `tf.data` traces the function. A parameter `seeds` receives
             int32 of (b, 2) for functions such as `tf.random.stateless_uniform`. These seeds differ for each sample and
             epoch, but depend neither on the number of ranks nor on restarts.
         stable_shards: Whether to give a rank nearly the same samples in every epoch, so that `load` can cache them. The

@@ -1,4 +1,4 @@
-"""Sums of gradients over the ranks by MPI_Allreduce, the class that wire formats and other sums replace."""
+"""Sum of gradients over the ranks with MPI_Allreduce; base class of the other kinds of allreduce."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Call = Callable[..., None]
 
-# One Allreduce of a whole model touches fresh pages of MPI's temporary buffers in every step; pieces of this size stay
-# in the cache and were three times as fast (102 MB between two ranks: 29 to 34 ms whole, 8 to 10 ms in pieces). Between
-# hosts too: 79 ms instead of 122 over TCP without a limit, 87 instead of 112 at 10 Gbit/s, 858 and 866 at 1 Gbit/s.
+# An Allreduce of a whole model touches new pages of MPI's temporary buffers in every step. Pieces of this size stay in
+# the cache, and were three times as fast (102 MB between two ranks: 29 to 34 ms whole, 8 to 10 ms in pieces). Two
+# hosts: 79 ms in pieces, 122 ms whole over TCP without a rate limit; 87 and 112 ms at 10 Gbit/s; 858 and 866 at 1.
 PIECE_BYTES = 2 * 2**20
 POLL_SECONDS = 5e-5  # s
 
 
 def call_blocking(comm: Comm, name: str, *buffers: Any) -> None:
-    """Call a blocking collective; MPI keeps this thread's core busy until it is done."""
+    """Call a blocking collective, during which MPI keeps this thread's core busy."""
     getattr(comm, name)(*buffers)
 
 
 def call_polling(comm: Comm, name: str, *buffers: Any) -> None:
-    """Call a nonblocking collective and poll it, so that other threads can use the core."""
+    """Call a nonblocking collective and poll its request, so that other threads can use the core."""
     request = getattr(comm, f"I{name.lower()}")(*buffers)
     while not request.Test():
         time.sleep(POLL_SECONDS)
@@ -42,12 +42,11 @@ class AllReduce:
 
     Args:
         comm: The MPI communicator of the participating ranks.
-        call: How to wait: `call_blocking` or `call_polling`.
+        call: `call_blocking` or `call_polling`, which calls a collective and waits for its end.
 
     Attributes:
-        exact: Whether numbers are sent unrounded. The header of a reduction, by which the ranks stay synchronized, must
-            be.
-        piece: The best size of a message in bytes.
+        exact: Whether numbers are sent unrounded, as the header of a reduction must be.
+        piece: Default size of a message in bytes.
     """
 
     exact = True
@@ -58,46 +57,46 @@ class AllReduce:
         self.call = call
 
     def sum(self, piece: Array) -> None:
-        """Leave on all ranks the sum over the ranks, the same to the last bit.
+        """Replace an array by its sum over the ranks, bit-identical on all ranks. Collective.
 
         Args:
-            piece: This rank's contiguous numbers, overwritten; as many on all ranks.
+            piece: This rank's contiguous array, of the same size on all ranks; overwritten.
         """
         from mpi4py import MPI
 
         self.call(self.comm, "Allreduce", MPI.IN_PLACE, piece)
 
     def memory(self, size: int, piece: int, dtype: np.dtype[Any]) -> tuple[Array, list[Array], list[list[Array]]]:  # noqa: ARG002
-        """Allocate memory for numbers; all ranks must call this.
+        """Allocate memory for the numbers of a buffer. Collective.
 
         Args:
-            size: The number of numbers.
-            piece: The largest number of them in one message.
-            dtype: Their dtype.
+            size: How many numbers the buffer has.
+            piece: How many numbers the largest message has.
+            dtype: The dtype of the numbers.
 
         Returns:
-            The memory of their sums; the slots in which this rank packs messages in turn, unless it packs them into the
-            memory of the sums; and the slots of each rank, if they are visible to the others.
+            Memory for the sums; the slots in which this rank packs its messages in turn, empty if it packs them into
+            the memory of the sums; and the slots of each rank, empty unless all ranks can read them.
         """
         memory = np.zeros(size + ALIGNMENT // dtype.itemsize, dtype)
-        skip = (-memory.ctypes.data % ALIGNMENT) // dtype.itemsize
-        return memory[skip : skip + size], [], []
+        offset = (-memory.ctypes.data % ALIGNMENT) // dtype.itemsize
+        return memory[offset : offset + size], [], []
 
     def reduce(self, piece: Piece) -> None:
         """Sum the packed values of all ranks into `piece.sums`.
 
         Args:
-            piece: A piece of a buffer in memory from `memory`; the same object for the same gradients in each step.
+            piece: A piece of a buffer that `memory` allocated; the same object for the same gradients in each step.
         """
         self.sum(piece.sums)
 
     def state(self) -> list[Array]:
-        """Return what this rank keeps from step to step, such as the rounding errors of each `Piece`."""
+        """Return the state that this rank keeps between steps, such as the rounding errors of each `Piece`."""
         return []
 
     def restore(self, states: Sequence[Sequence[Array]]) -> None:
-        """Continue from a checkpoint; all ranks call this before their first step.
+        """Restore the state from a checkpoint, before the first step. Collective.
 
         Args:
-            states: The `state` of each rank that wrote the checkpoint, in their order; the number of ranks may differ.
+            states: The `state` of each rank that wrote the checkpoint, in rank order; their number may differ.
         """

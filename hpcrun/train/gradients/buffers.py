@@ -25,11 +25,11 @@ class Piece:
 
     Attributes:
         packed: The memory in which this rank packs its values.
-        sums: The memory of the sums over the ranks; may be that of `packed`.
-        rank_buffers: The packed values of each rank, if they are visible to the others.
-        segments: The packed values: the gradient's number, a slice of its values (None: all), and their memory.
+        sums: The memory of the sums over the ranks; may be the same memory as `packed`.
+        rank_buffers: The packed values of each rank; empty unless all ranks can read them.
+        segments: For each gradient in the piece: its number, a slice of its values (None: all), and their memory.
         must_complete: Whether the sums must be complete after `reduce`: true for the first piece, which has the header,
-            and for the last one, which completes all.
+            and for the last piece.
     """
 
     packed: Array
@@ -43,15 +43,15 @@ class Buffer:
     """Memory for gradients: a header of a few numbers, then an aligned segment for every gradient.
 
     Args:
-        gradients: The gradients.
-        piece: The bytes of one message; 0 for one message per tensor.
+        gradients: Gradients of equal dtype, which give the shapes.
+        piece: Size of a message in bytes; 0: one message per tensor.
         memory: The function that allocates the memory, such as `AllReduce.memory`.
-        with_header: Whether there is a header.
-        exact: Whether values are sent unrounded; otherwise the header is a message of its own.
+        with_header: Whether the buffer begins with a header.
+        exact: Whether values are sent unrounded; if not, the header is sent as a separate message.
 
     Attributes:
-        views: The sum of each gradient.
-        pieces: The messages in the order in which they are sent; the first one begins with the header.
+        views: The sum of each gradient, as a view of the memory.
+        pieces: The messages in the order of sending; the first message begins with the header.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class Buffer:
         lanes = ALIGNMENT // dtype.itemsize
         header = lanes if with_header else 0
         starts = [int(s) for s in header + np.cumsum([0, *(-(-g.size // lanes) * lanes for g in gradients)])]
-        step, size = piece // dtype.itemsize, starts[-1]
-        cuts = [*range(step, size, step), size] if step else starts[1:]
+        values_per_piece, size = piece // dtype.itemsize, starts[-1]
+        cuts = [*range(values_per_piece, size, values_per_piece), size] if values_per_piece else starts[1:]
         bounds = [(start, stop) for start, stop in pairwise([0, *([] if exact else [header]), *cuts]) if start < stop]
         sums, slots, rank_buffers = memory(size, max((stop - start for start, stop in bounds), default=0), dtype)
         self.views = [sums[s : s + g.size].reshape(g.shape) for s, g in zip(starts[:-1], gradients, strict=True)]
@@ -71,7 +71,7 @@ class Buffer:
             slot = number % len(slots) if slots else 0
             packed = slots[slot][: stop - start] if slots else sums[start:stop]
             segments = list(_segments(gradients, starts, start, packed))
-            views_of_ranks = [each[slot][: stop - start] for each in rank_buffers]
+            views_of_ranks = [slots_of_rank[slot][: stop - start] for slots_of_rank in rank_buffers]
             must_complete = number in {0, len(bounds) - 1}
             self.pieces.append(Piece(packed, sums[start:stop], views_of_ranks, segments, must_complete))
 
@@ -80,8 +80,8 @@ def _segments(gradients: Sequence[Array], starts: Sequence[int], start: int, pac
     stop = start + packed.size
     for i in range(max(bisect_right(starts, start) - 1, 0), bisect_left(starts, stop)):
         low, high = max(start, starts[i]), min(stop, starts[i] + gradients[i].size)
-        place = packed[low - start : max(low, high) - start]
-        if place.size == gradients[i].size:
-            yield i, None, place.reshape(gradients[i].shape)
-        elif place.size:
-            yield i, slice(low - starts[i], high - starts[i]), place
+        memory = packed[low - start : max(low, high) - start]
+        if memory.size == gradients[i].size:
+            yield i, None, memory.reshape(gradients[i].shape)
+        elif memory.size:
+            yield i, slice(low - starts[i], high - starts[i]), memory

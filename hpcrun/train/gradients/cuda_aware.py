@@ -1,6 +1,6 @@
-"""CUDA-aware MPI: PyTorch's gradients are sent from the GPU's memory.
+"""CUDA-aware MPI: the gradients of PyTorch are sent from GPU memory.
 
-No CUDA-aware MPI has run it so far: the tests take the same path with tensors on the CPU, which mpi4py accepts too.
+This module has not been tested with a CUDA-aware MPI: the tests use tensors on the CPU, which mpi4py also accepts.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def is_cuda_aware() -> bool:
 def require_cuda_support() -> None:
     """Refuse an MPI library without CUDA support: it would crash when given GPU memory.
 
-    Open MPI, MPICH and the libraries derived from them have their own functions to query this.
+    Open MPI, MPICH and the libraries derived from them have functions to query the support of CUDA.
 
     Raises:
-        HpcrunError: The library says so.
+        HpcrunError: The MPI library reports that it does not support CUDA.
     """
     from mpi4py import MPI
 
@@ -58,7 +58,7 @@ def require_cuda_support() -> None:
 
 
 class TorchReducer(Reducer):
-    """Reducer of PyTorch tensors on their device; sends the header, with the share and the stop flags, first.
+    """Reducer of PyTorch tensors on their device; the header (share and stop flags) is a separate first message.
 
     Args:
         comm: The MPI communicator of the participating ranks.
@@ -72,19 +72,19 @@ class TorchReducer(Reducer):
         (self._header,) = Buffer([np.zeros(0, np.float32)], 0, self.allreduce.memory, with_header=True).pieces
 
     def __call__(self, gradients: Sequence[Data], share: float, group: int = 0, last: bool = True) -> list[Data]:
-        """Return the weighted sum over all ranks; every rank must call this, with the same shapes and dtype.
+        """Return the weighted sum of gradients over all ranks. Collective; equal shapes and dtype on all ranks.
 
         Args:
             gradients: This rank's gradients, of one float dtype, on one device.
-            share: This rank's weight.
-            group: The number of this group of gradients in the step.
-            last: Whether this is the step's last group.
+            share: This rank's share of the batch, the weight of its gradients.
+            group: Number of this group of gradients in the step, from 0.
+            last: Whether this is the last group of the step.
 
         Returns:
-            Tensors of the same shapes: views of a buffer that the next call for the same group overwrites.
+            Tensors of the same shapes, as views of a buffer that the next call for the same group overwrites.
 
         Raises:
-            HpcrunError: Other ranks have no more batches, or the shares do not add up to 1.
+            HpcrunError: Other ranks have no more batches, or the ranks' shares do not add up to 1.
         """
         import torch
 
@@ -95,7 +95,7 @@ class TorchReducer(Reducer):
                 require_cuda_support()
             self._flats[key] = torch.empty(sum(sizes), dtype=first.dtype, device=first.device)
             checked_barrier("the first gradients' allreduce")
-        flat, self._last = self._flats[key], self._header
+        flat, self._header_piece = self._flats[key], self._header
         with waiting("the gradients' allreduce of step", self.steps + 1), torch.no_grad():
             if group == 0:
                 self._reduce_header(self._header, share, ended=False)

@@ -1,10 +1,10 @@
-"""Rows of an embedding's gradient: looked up per sample, or once per batch.
+"""Lookups of an embedding, per sample or once per batch, and the rows of their gradients.
 
-A token's row is looked up by a sample: one process has the rows of all samples, and each rank those of its own. A
-position's row, looked up as ``embedding(arange(length))``, is looked up once per batch: one process has the sum over
-the samples, and every rank a partial sum. Keras's optimizers square and clip each row, so a sum of rows and the
-separate rows give different results. The graph of the training step tells the two apart: whether the number of rows
-grows with the number of samples.
+Tokens are looked up per sample: the gradient has one row per token of each sample, and each rank has the rows of its
+own samples. Positions, ``embedding(arange(length))``, are looked up once per batch: each row of the gradient is a sum
+over the samples, and each rank has a partial sum. Keras's optimizers square and clip each row, so that a sum of rows
+and separate rows give different results. A lookup is per sample if, in the graph of the training step, the number of
+rows grows with the number of samples.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_PROBE_BATCH_SIZES = (5, 7)  # two numbers of samples, to see which shapes grow
+_PROBE_BATCH_SIZES = (5, 7)  # two numbers of samples, to find the shapes that depend on them
 _FUNCTION_CALL_OPS = {"PartitionedCall", "StatefulPartitionedCall"}
-_PROBE_LENGTH = 11  # stands for any other unknown length
-_MAX_CONSTANT_VALUES = 2**18  # larger constants hold neither lengths nor positions
+_PROBE_LENGTH = 11  # used for every other unknown length
+_MAX_CONSTANT_VALUES = 2**18  # larger constants are neither lengths nor positions
 
 
 @dataclass
 class EmbeddingLookups:
-    """A sparse gradient, with one `tf.IndexedSlices` per lookup of the table.
+    """A sparse gradient, with one `tf.IndexedSlices` per lookup of the embedding.
 
     Attributes:
-        slices: The gradients of the lookups, in order.
-        once_per_batch: For each lookup, whether it happens once per batch, not once per sample.
+        slices: The gradient of each lookup.
+        once_per_batch: Whether each lookup happens once per batch (True) or per sample (False).
     """
 
     slices: list[tf.IndexedSlices]
@@ -41,8 +41,8 @@ def split_lookups(gradient: tf.IndexedSlices) -> EmbeddingLookups:
     """Split a sparse gradient into its lookups.
 
     Args:
-        gradient: The result of a tape, in a graph. The origin of an eager gradient is unknown: it counts as one lookup
-            per sample.
+        gradient: A gradient from a `tf.GradientTape`. An eager gradient counts as one lookup per sample, because its
+            origin is unknown.
     """
     import tensorflow as tf
 
@@ -60,13 +60,13 @@ def split_lookups(gradient: tf.IndexedSlices) -> EmbeddingLookups:
 
 
 def probe_lengths(tensor: tf.Tensor) -> tuple[int | None, int | None]:
-    """Return the size of a graph's tensor for two numbers of samples; None if unknown."""
+    """Return a tensor's number of elements for each of two batch sizes; None if unknown."""
     few, many = (_ShapeProbe(batch).shape(tensor) for batch in _PROBE_BATCH_SIZES)
     return None if few is None else few.num_elements(), None if many is None else many.num_elements()
 
 
 def _split_indices(indices: tf.Tensor) -> list[tf.Tensor]:
-    """Return the indices that the tape has concatenated; concatenations of the user are flattened before."""
+    """Split indices into the parts that the tape concatenated."""
     op = indices.op
     if op.type == "Identity":
         return _split_indices(op.inputs[0])
@@ -74,9 +74,9 @@ def _split_indices(indices: tf.Tensor) -> list[tf.Tensor]:
         return [piece for each in op.inputs[:-1] for piece in _split_indices(each)]
     if op.type in _FUNCTION_CALL_OPS and (function := _function_graph(op)):
         pieces = _split_indices(function.outputs[indices.value_index])
-        outside = _Inlining(function, op)
-        if len(pieces) > 1 and all(map(outside.is_possible, pieces)):
-            return [piece for each in pieces for piece in _split_indices(outside.copy(each))]
+        inlining = _Inlining(function, op)
+        if len(pieces) > 1 and all(map(inlining.is_possible, pieces)):
+            return [piece for each in pieces for piece in _split_indices(inlining.copy(each))]
     return [indices]
 
 
@@ -88,19 +88,19 @@ class _Inlining:
         self.copies: dict[int, tf.Tensor] = dict(zip(map(id, function.inputs), call.inputs, strict=True))
 
     def is_possible(self, tensor: tf.Tensor) -> bool:
-        """Return whether a tensor has the same value outside: it depends on no state but the function's arguments."""
+        """Return whether a tensor can be copied: it depends only on the function's arguments, not on other state."""
         if id(tensor) in self.copies:
             return True
         op = tensor.op
         return not (op.op_def.is_stateful or op.control_inputs) and all(map(self.is_possible, op.inputs))
 
     def copy(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Return the equivalent of a tensor in the calling graph."""
+        """Return the copy of a tensor in the calling graph."""
         if id(tensor) not in self.copies:
             op, inputs = tensor.op, [self.copy(each) for each in tensor.op.inputs]
             attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
             copy = self.graph.create_op(op.type, inputs, [out.dtype for out in op.outputs], attrs=attributes)
-            self.copies |= {id(one): other for one, other in zip(op.outputs, copy.outputs, strict=True)}
+            self.copies |= {id(original): copied for original, copied in zip(op.outputs, copy.outputs, strict=True)}
         return self.copies[id(tensor)]
 
 
@@ -112,20 +112,20 @@ def _is_once_per_batch(indices: tf.Tensor) -> bool:
     looked_up = indices.op.inputs[0] if indices.op.type == "Reshape" else indices
     if not looked_up.shape.rank or looked_up.shape.rank == 1 or looked_up.shape[0] not in _batch_sizes(indices.graph):
         return True
-    return _has_unlike_rows(looked_up)
+    return _has_different_rows(looked_up)
 
 
-def _has_unlike_rows(looked_up: tf.Tensor) -> bool:
-    """Return whether a lookup is a constant that differs between samples: a table of relative positions, say."""
-    rows = _ShapeProbe(_PROBE_BATCH_SIZES[0]).value(looked_up)
+def _has_different_rows(indices: tf.Tensor) -> bool:
+    """Return whether indices are a constant whose rows differ, such as a table of relative positions."""
+    rows = _ShapeProbe(_PROBE_BATCH_SIZES[0]).value(indices)
     return rows is not None and bool((rows != rows[:1]).any())
 
 
 def _batch_sizes(graph: tf.Graph) -> set[int]:
     """Return the batch sizes in the static shapes of a graph's arguments."""
     captured = {id(inner) for _, inner in getattr(graph, "captures", ())}
-    found = {_first_axis(t) for t in getattr(graph, "inputs", ()) if id(t) not in captured}
-    return {size for size in found if size is not None and size > 1}
+    sizes = {_first_axis(t) for t in getattr(graph, "inputs", ()) if id(t) not in captured}
+    return {size for size in sizes if size is not None and size > 1}
 
 
 def _first_axis(tensor: tf.Tensor) -> int | None:
@@ -133,7 +133,7 @@ def _first_axis(tensor: tf.Tensor) -> int | None:
 
 
 class _ShapeProbe:
-    """Infers the shapes of a graph's tensors for another number of samples."""
+    """Infers the shapes of a graph's tensors for a given number of samples."""
 
     def __init__(self, batch: int, scratch: tf.Graph | None = None) -> None:
         import tensorflow as tf
@@ -150,9 +150,11 @@ class _ShapeProbe:
                 if id(pending[-1]) in self.copies:
                     pending.pop()
                     continue
-                needed = [] if (found := self._leaf(pending[-1])) is not None else self._missing(pending[-1])
-                if found is not None:
-                    self.copies[id(pending[-1])] = found
+                needed = (
+                    [] if (leaf := self._replace_leaf(pending[-1])) is not None else self._missing_inputs(pending[-1])
+                )
+                if leaf is not None:
+                    self.copies[id(pending[-1])] = leaf
                 elif needed:
                     pending += needed
                 else:
@@ -171,10 +173,10 @@ class _ShapeProbe:
         with tf.compat.v1.Session(graph=self.scratch) as session:
             try:
                 return session.run(self.copies[id(tensor)])  # type: ignore[no-any-return]  # tensorflow is untyped
-            except tf.errors.InvalidArgumentError:  # it needs a placeholder's value
+            except tf.errors.InvalidArgumentError:  # the tensor depends on a placeholder
                 return None
 
-    def _missing(self, tensor: tf.Tensor) -> list[tf.Tensor]:
+    def _missing_inputs(self, tensor: tf.Tensor) -> list[tf.Tensor]:
         outer = _find_captured(tensor)
         if outer is None:
             needed = _arguments(tensor).values() if tensor.op.type in _FUNCTION_CALL_OPS else tensor.op.inputs
@@ -187,29 +189,29 @@ class _ShapeProbe:
     def _copy(self, tensor: tf.Tensor) -> None:
         op = tensor.op
         if id(tensor) in self.copies:
-            return  # it is in an outer graph
+            return  # copied from an outer graph
         if op.type in _FUNCTION_CALL_OPS:
             self._copy_result(tensor)
             return
         inputs = [self.copies[id(each)] for each in op.inputs]
         attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
         copy = self.scratch.create_op(op.type, inputs, [out.dtype for out in op.outputs], attrs=attributes)
-        self.copies |= {id(one): other for one, other in zip(op.outputs, copy.outputs, strict=True)}
+        self.copies |= {id(original): copied for original, copied in zip(op.outputs, copy.outputs, strict=True)}
 
     def _copy_result(self, tensor: tf.Tensor) -> None:
-        """Copy a result of a call of a `tf.function`: the function's graph, with the call's arguments."""
+        """Copy the result of a call of a `tf.function`, by copying the function's graph with the call's arguments."""
         op = tensor.op
         if id(op) not in self.calls:
             self.calls[id(op)] = _ShapeProbe(self.batch, self.scratch), _function_graph(op).outputs
         inner, results = self.calls[id(op)]
-        inner.copies |= {name: self.copies[id(given)] for name, given in _arguments(tensor).items()}
+        inner.copies |= {name: self.copies[id(argument)] for name, argument in _arguments(tensor).items()}
         result = results[tensor.value_index]
-        if inner.shape(result) is None:  # the function's graph is for a fixed number of samples
+        if inner.shape(result) is None:  # the function's graph has a fixed number of samples
             raise ValueError(f"{op.name}: TensorFlow cannot infer the shape of this function's result")
         self.copies[id(tensor)] = inner.copies[id(result)]
 
-    def _leaf(self, tensor: tf.Tensor) -> tf.Tensor | None:
-        """Return a constant or placeholder for a tensor that is not computed from others; else None."""
+    def _replace_leaf(self, tensor: tf.Tensor) -> tf.Tensor | None:
+        """Return a constant or placeholder for a tensor without inputs; None for other tensors."""
         import tensorflow as tf
 
         if not tf.is_symbolic_tensor(tensor):  # a constant
@@ -237,7 +239,7 @@ class _ShapeProbe:
 
 
 def _find_captured(tensor: tf.Tensor) -> tf.Tensor | None:
-    """Return the outer graph's tensor that a function's placeholder captures, if any."""
+    """Return the tensor of the outer graph that a function's placeholder captures; None if it captures none."""
     import tensorflow as tf
 
     if tf.is_symbolic_tensor(tensor) and tensor.op.type == "Placeholder":
@@ -246,20 +248,20 @@ def _find_captured(tensor: tf.Tensor) -> tf.Tensor | None:
 
 
 def _arguments(result: tf.Tensor) -> dict[int, tf.Tensor]:
-    """Return the arguments of a call that one of its results depends on, by the id of the function's own tensor."""
+    """Return the arguments on which one result of a function call depends, by id of the function's input tensor."""
     graph = _function_graph(result.op)
-    given = dict(zip(map(id, graph.inputs), result.op.inputs, strict=True))
+    arguments_by_input = dict(zip(map(id, graph.inputs), result.op.inputs, strict=True))
     pending, seen = [graph.outputs[result.value_index]], set[int]()
     while pending:
         tensor = pending.pop()
         if id(tensor) not in seen:
             seen.add(id(tensor))
             pending += tensor.op.inputs
-    return {name: tensor for name, tensor in given.items() if name in seen}
+    return {name: tensor for name, tensor in arguments_by_input.items() if name in seen}
 
 
 def _function_graph(call: tf.Operation) -> Any:
-    """Return the graph of the `tf.function` that an op calls, or None if it calls none that TensorFlow has."""
+    """Return the graph of the `tf.function` that an op calls; None if the op calls no known function."""
     if call.type not in _FUNCTION_CALL_OPS:
         return None
     graph, name = call.graph, call.get_attr("f").name

@@ -1,4 +1,4 @@
-"""Allreduce of float32 numbers that are sent as 16 bits each."""
+"""Allreduce of float32 numbers that are sent as 16-bit numbers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-CACHE_VALUES = 2**16  # values; conversion buffers of this size stay in the cache
-_UPPER = int(sys.byteorder == "little")  # index of the upper half of 32 bits
+CACHE_VALUES = 2**16  # numbers converted at once; buffers of this size stay in the cache
+_UPPER_HALF = int(sys.byteorder == "little")  # index of the upper half of 32 bits
 
 
 class HalfPrecisionAllReduce(AllReduce):
-    """Allreduce of float32 numbers that are sent as 16 bits each; other dtypes are sent unchanged.
+    """Allreduce of float32 numbers that are sent as 16-bit numbers; other dtypes are sent unchanged.
 
-    MPI cannot sum such numbers on all platforms, and 16-bit sums would lose digits with every rank. So each rank sums
-    one shard, in float32 and in the order of the ranks (MPI_Alltoall), and rounds the sum for the way back
-    (MPI_Allgather): as many bytes as MPI_Allreduce's ring needs for 16-bit numbers.
+    MPI cannot sum 16-bit numbers on all platforms, and a 16-bit sum would lose digits with every rank. So each rank
+    receives the 16-bit numbers of one shard (MPI_Alltoall), sums them in float32 in rank order, rounds the sums, and
+    sends them to all ranks (MPI_Allgather). A ring allreduce of 16-bit numbers sends equally many bytes.
     """
 
     exact = False
@@ -37,22 +37,22 @@ class HalfPrecisionAllReduce(AllReduce):
         self._scratch = np.empty(CACHE_VALUES, np.float32)
 
     def sum(self, piece: Array) -> None:
-        """Leave on all ranks the sum over the ranks, the same to the last bit.
+        """Replace an array by its sum over the ranks, bit-identical on all ranks. Collective.
 
         Args:
-            piece: This rank's contiguous numbers, overwritten; as many on all ranks.
+            piece: This rank's contiguous array, of the same size on all ranks; overwritten.
         """
         ranks, rank = self.comm.size, self.comm.rank
         if piece.dtype != np.float32 or ranks == 1:
             super().sum(piece)
             return
-        size = -(-piece.size // ranks)  # of a shard; the last shards may be shorter or empty
+        size = -(-piece.size // ranks)  # numbers in a shard; the last shards may be shorter or empty
         shards = [piece[r * size : (r + 1) * size] for r in range(ranks)]
         if size not in self._memory:
             self._memory[size] = np.zeros((2, ranks, size), np.uint16)
         outgoing, incoming = self._memory[size]
         others = [r for r in range(ranks) if r != rank]
-        with np.errstate(all="ignore"):  # overflows become infinite, as intended
+        with np.errstate(all="ignore"):  # overflows become infinity, as intended
             for r in others:
                 self._convert(self._encode, shards[r], outgoing[r])
             self.call(self.comm, "Alltoall", outgoing, incoming)
@@ -74,7 +74,7 @@ class HalfPrecisionAllReduce(AllReduce):
         np.add(total, values, out=total)
 
     def _encode(self, values: Array, halves: Array) -> None:
-        """Round float32 numbers to the nearest 16-bit ones, ties to even."""
+        """Round float32 numbers to the nearest 16-bit numbers, ties to even."""
         raise NotImplementedError
 
     def _decode(self, halves: Array, values: Array) -> None:
@@ -85,7 +85,7 @@ class HalfPrecisionAllReduce(AllReduce):
 class Float16AllReduce(HalfPrecisionAllReduce):
     """Allreduce of float32 numbers that are sent as IEEE 754 binary16.
 
-    NumPy's conversion takes 3 to 17 times as long, longest for small numbers, such as gradients.
+    The conversion is 3 to 17 times as fast as NumPy's, most for small numbers such as gradients.
     """
 
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
@@ -96,11 +96,11 @@ class Float16AllReduce(HalfPrecisionAllReduce):
     def _encode(self, values: Array, halves: Array) -> None:
         power, count = self._scratch_bits[:, : values.size]
         added = self._scratch[: values.size]
-        # The power of two at or below |value|, from 2^-14, below which float16's numbers are evenly spaced, to 2^16.
+        # The largest power of two up to |value|, clipped to 2^-14 (smaller float16 numbers are evenly spaced) and 2^16.
         np.bitwise_and(values.view(np.int32), 0x7F800000, out=power)
         np.clip(power, 113 << 23, 143 << 23, out=power)
-        # Near 1.5 * 2^13 times that, float32's numbers are as far apart as float16's near the value: adding it rounds,
-        # and the difference between the bit patterns counts those steps.
+        # Near 1.5 * 2^13 times this power, float32 numbers are as far apart as float16 numbers near the value: adding
+        # it rounds the value, and the difference of the bit patterns is the rounded value in units of that distance.
         np.add(power, (13 << 23) + (1 << 22), out=count)
         np.add(values, count.view(np.float32), out=added)
         np.subtract(added.view(np.int32), count, out=count)
@@ -110,7 +110,7 @@ class Float16AllReduce(HalfPrecisionAllReduce):
         np.minimum(count.view(np.uint32), (113 + 31) << 10, out=count.view(np.uint32))  # infinity
         np.subtract(count, 113 << 10, out=count)
         halves[:] = count
-        halves |= values.view(np.uint16)[_UPPER::2] & 0x8000
+        halves |= values.view(np.uint16)[_UPPER_HALF::2] & 0x8000
         if np.isnan(np.add.reduce(values)):
             halves[np.isnan(values)] = 0x7E00
 
@@ -129,7 +129,7 @@ class BFloat16AllReduce(HalfPrecisionAllReduce):
         np.add(rounded, bits, out=rounded)
         np.right_shift(rounded, 16, out=rounded)
         halves[:] = rounded
-        if np.isnan(np.add.reduce(values)):  # the carry would turn a NaN like 0x7FFFFFFF into a number
+        if np.isnan(np.add.reduce(values)):  # the carry would turn a NaN such as 0x7FFFFFFF into a number
             halves[np.isnan(values)] = 0x7FC0
 
     def _decode(self, halves: Array, values: Array) -> None:

@@ -1,4 +1,4 @@
-"""Allreduce within each host first, and then between the hosts."""
+"""Hierarchical allreduce: within each host first, then between hosts."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ if TYPE_CHECKING:
 
 
 class HierarchicalAllReduce(AllReduce):
-    """Allreduce within each host first, then of one shard per rank with its counterparts on the other hosts.
+    """Allreduce within each host, then of one shard per rank between ranks of equal local rank on all hosts.
 
     Args:
-        comm: An MPI communicator of the ranks that take part; all of them must call this.
+        comm: An MPI communicator of the participating ranks. Collective.
         hosts: Each rank's host, in rank order; `has_even_hosts` must be true.
-        call: How to wait.
-        across: The allreduce between the hosts.
+        call: `call_blocking` or `call_polling`, which calls a collective and waits for its end.
+        across: Class of the allreduce between hosts.
     """
 
     def __init__(
         self, comm: Comm, hosts: Sequence[Hashable], call: Call = call_blocking, across: type[AllReduce] = AllReduce
     ) -> None:
         super().__init__(comm, call)
-        places = [hosts[:rank].count(host) for rank, host in enumerate(hosts)]  # each rank's number on its host
+        local_ranks = [hosts[:rank].count(host) for rank, host in enumerate(hosts)]  # index of each rank on its host
         self.local = comm.Split(hosts.index(hosts[comm.rank]))
-        self.across = across(comm.Split(places[comm.rank]), call)
-        self._counterparts = [rank for rank, place in enumerate(places) if place == places[comm.rank]]
+        self.across = across(comm.Split(local_ranks[comm.rank]), call)
+        self._counterparts = [
+            rank for rank, local_rank in enumerate(local_ranks) if local_rank == local_ranks[comm.rank]
+        ]
         self.exact = self.across.exact
         self._memory: dict[tuple[Any, int], Array] = {}
         self._shards: dict[Piece, Piece] = {}
@@ -44,7 +46,7 @@ class HierarchicalAllReduce(AllReduce):
         """Sum the packed values of all ranks into `piece.sums`.
 
         Args:
-            piece: A piece of a buffer in memory from `memory`.
+            piece: A piece of a buffer that `memory` allocated.
         """
         ranks, values = self.local.size, piece.sums
         counts = [values.size // ranks + (r < values.size % ranks) for r in range(ranks)]
@@ -58,20 +60,20 @@ class HierarchicalAllReduce(AllReduce):
         self.call(self.local, "Allgatherv", shard.sums, [values, counts])
 
     def state(self) -> list[Array]:
-        """Return the state of the allreduce between the hosts."""
+        """Return the state of the allreduce between hosts."""
         return self.across.state()
 
     def restore(self, states: Sequence[Sequence[Array]]) -> None:
-        """Restore the allreduce between the hosts, if the number of ranks is the same: the shards depend on it.
+        """Restore the allreduce between hosts, but only if the number of ranks is unchanged: the shards depend on it.
 
         Args:
-            states: The `state` of each rank that wrote the checkpoint, in their order.
+            states: The `state` of each rank that wrote the checkpoint, in rank order.
         """
         if len(states) == self.comm.size:
             self.across.restore([states[rank] for rank in self._counterparts])
 
 
 def has_even_hosts(hosts: Sequence[Hashable]) -> bool:
-    """Return whether there are several hosts with the same number of ranks, more than one."""
+    """Return whether there are several hosts, each with the same number of ranks, at least two."""
     counts = {hosts.count(host) for host in hosts}
     return len(counts) == 1 and 1 < counts.pop() < len(hosts)

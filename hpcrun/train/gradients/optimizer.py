@@ -1,7 +1,7 @@
 """Optimizers that average gradients over the ranks before each step, with a `Reducer`.
 
-All of Keras 3 calls `apply` of the outermost optimizer (`apply_gradients` and `LossScaleOptimizer` included). Wrapping
-that method on the *instance* leaves the optimizer's class unchanged, so a saved model names plain Adam.
+Every step of Keras 3, also `apply_gradients` and `LossScaleOptimizer`, calls `apply` of the outermost optimizer. Only
+the *instance's* method is wrapped, so that the optimizer's class, which saved models name, does not change.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class CapturedStep(NamedTuple):
 
     Attributes:
         optimizer: The optimizer.
-        gradients: One per variable; None if the loss does not depend on it; `EmbeddingLookups` for sparse ones.
-        variables: The variables; None for all of the optimizer.
+        gradients: One per variable: a tensor, `EmbeddingLookups` if sparse, None if the loss does not depend on it.
+        variables: The variables; None: all variables of the optimizer.
     """
 
     optimizer: keras.optimizers.Optimizer
@@ -54,8 +54,8 @@ class CapturedStep(NamedTuple):
 def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:  # noqa: N802  (reads as a class)
     """Let an optimizer average its gradients over all ranks before each step, for custom training loops.
 
-    All ranks have the same weight: give each rank a batch of the same size. `Model` does not need this call. The first
-    step refuses ranks whose optimizers differ, say in their learning rates.
+    All ranks have the same weight, so give each rank a batch of the same size. `hpcrun.train.Model` does not need this
+    call. The first step raises an error if the optimizers differ between ranks, for example in the learning rate.
 
     Args:
         optimizer: The outermost optimizer (the `LossScaleOptimizer`, if there is one), changed in place.
@@ -64,28 +64,29 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
         The same object.
 
     Raises:
-        HpcrunError: A `LossScaleOptimizer` wraps an optimizer that averages already; with more than one rank only.
+        HpcrunError: A `LossScaleOptimizer` wraps an optimizer that already averages gradients (only with several
+            ranks).
     """
     if world().size > 1 and not get_reducer(optimizer):
         kind = type(optimizer).__name__
-        found = {f"{key} of the optimizer {kind}": comparable(value) for key, value in config_of(optimizer).items()}
-        _distribute(optimizer).compared = {"optimizer": kind} | found
+        config = {f"{key} of the optimizer {kind}": comparable(value) for key, value in config_of(optimizer).items()}
+        _distribute(optimizer).compared = {"optimizer": kind} | config
     return optimizer
 
 
 def _distribute(optimizer: keras.optimizers.Optimizer) -> Reducer:
-    """Let an optimizer average its gradients, and return its reducer, which may exist already."""
+    """Let an optimizer average its gradients, unless it already does, and return its reducer."""
     if existing := get_reducer(optimizer):
         return existing
     synchronize_keras_layers()
     watch_gradient_tapes()
-    _refuse_nested()
+    _refuse_nested_averaging()
     reducer, step, stateless = _make_reducer(), optimizer.apply, optimizer.stateless_apply
 
     def apply(grads: Sequence[Data], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         warn_about_unreduced_loss(optimizer, trainable_variables)
         if _captured_steps:
-            # The origin of sparse gradients is known only inside their own graph.
+            # Sparse gradients can be split only inside their graph.
             gradients = [split_lookups(g) if is_sparse(g) else g for g in grads]
             _captured_steps[-1].append(CapturedStep(optimizer, gradients, trainable_variables))
         else:
@@ -97,23 +98,23 @@ def _distribute(optimizer: keras.optimizers.Optimizer) -> Reducer:
 
     optimizer.apply = without_autograph(apply)
     optimizer.apply.reducer = reducer
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # on JAX it does not call its apply
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # on JAX, it does not call apply
         optimizer.stateless_apply = stateless_apply
     return reducer
 
 
-def _refuse_nested() -> None:
-    """Refuse a `LossScaleOptimizer` around an optimizer that averages, from now on; a second call has no effect.
+def _refuse_nested_averaging() -> None:
+    """Let `LossScaleOptimizer` refuse an inner optimizer that averages gradients; a second call has no effect.
 
-    It checks for overflows before its inner optimizer's step: a rank that finds some would leave the others waiting.
+    A `LossScaleOptimizer` skips the inner step if gradients overflow: the other ranks would wait for this rank.
     """
-    kind = keras.optimizers.LossScaleOptimizer
-    init = kind.__init__
-    if hasattr(init, "refuses"):
+    loss_scale_class = keras.optimizers.LossScaleOptimizer
+    original_init = loss_scale_class.__init__
+    if hasattr(original_init, "refuses"):
         return
 
-    @wraps(init)
-    def checked(self: Keras, inner_optimizer: keras.optimizers.Optimizer, *args: Keras, **kwargs: Keras) -> None:
+    @wraps(original_init)
+    def checked_init(self: Keras, inner_optimizer: keras.optimizers.Optimizer, *args: Keras, **kwargs: Keras) -> None:
         if get_reducer(inner_optimizer):
             raise HpcrunError(
                 "a LossScaleOptimizer got an optimizer that averages over the ranks already: the other ranks would "
@@ -121,10 +122,10 @@ def _refuse_nested() -> None:
                 hint="hpcrun.train.Optimizer goes outermost: hpcrun.train.Optimizer(LossScaleOptimizer(optimizer)); "
                 "compile of an hpcrun.train.Model takes Keras's own optimizer, a new one for each model",
             )
-        init(self, inner_optimizer, *args, **kwargs)
+        original_init(self, inner_optimizer, *args, **kwargs)
 
-    checked.refuses = True  # type: ignore[attr-defined]
-    kind.__init__ = checked
+    checked_init.refuses = True  # type: ignore[attr-defined]
+    loss_scale_class.__init__ = checked_init
 
 
 def _make_reducer() -> Reducer:
@@ -134,35 +135,35 @@ def _make_reducer() -> Reducer:
 
 
 def get_reducer(optimizer: keras.optimizers.Optimizer) -> Reducer | None:
-    """Return the `Reducer` of an optimizer, or None."""
+    """Return the `Reducer` of an optimizer; None if it does not average gradients."""
     return getattr(getattr(optimizer, "apply", None), "reducer", None)
 
 
 def find_optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """Return the optimizers of a model and of its nested models, each once.
+    """Return the optimizers of a model and of its nested models, without duplicates.
 
-    A model with a custom training step may have several, also in lists and dicts.
+    A model with a custom training step may have several optimizers, also in lists and dicts.
     """
     models = [model, *(layer for layer in model._flatten_layers(include_self=False) if isinstance(layer, keras.Model))]  # noqa: SLF001
-    found: dict[int, keras.optimizers.Optimizer] = {}
-    for value in (value for each in models for value in vars(each).values()):
-        several = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
-        found |= {id(each): each for each in several if isinstance(each, keras.optimizers.Optimizer)}
-    return list(found.values())
+    optimizers: dict[int, keras.optimizers.Optimizer] = {}
+    for value in (value for item in models for value in vars(item).values()):
+        values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+        optimizers |= {id(item): item for item in values if isinstance(item, keras.optimizers.Optimizer)}
+    return list(optimizers.values())
 
 
 def distribute_optimizers(model: keras.Model) -> list[Reducer]:
     """Let all of a model's optimizers average their gradients over the ranks.
 
     Returns:
-        The reducers of the optimizers; not all optimizers need to take steps.
+        The reducer of each optimizer, also of optimizers that take no steps.
     """
     return [_distribute(optimizer) for optimizer in find_optimizers(model)] if world().size > 1 else []
 
 
 @contextmanager
 def capture_gradients() -> Iterator[list[CapturedStep]]:
-    """Capture the gradients that reach an `Optimizer` inside the block, instead of taking a step.
+    """Capture the gradients of optimizer steps inside the block, instead of taking the steps.
 
     Yields:
         A list with an entry for each captured step.
@@ -175,7 +176,7 @@ def capture_gradients() -> Iterator[list[CapturedStep]]:
 
 
 def captured() -> bool:
-    """Return whether gradients are being captured, that is, whether XLA compiles the current step."""
+    """Return whether gradients are captured now, that is, whether XLA compiles the current step."""
     return bool(_captured_steps)
 
 
@@ -183,21 +184,21 @@ def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]
     """Return the mean gradients of all ranks, inside or outside a compiled step.
 
     Args:
-        reducer: The reducer that communicates.
-        gradients: One tensor per variable; None if the loss does not depend on it; `tf.IndexedSlices` for embeddings.
+        reducer: The reducer that sums over the ranks.
+        gradients: One per variable: a tensor, `tf.IndexedSlices` if sparse, None if the loss does not depend on it.
 
     Returns:
         Tensors of the same shapes and dtypes; None stays None, and `tf.IndexedSlices` have the rows of all ranks.
     """
     if all(g is None for g in gradients):
         return list(gradients)
-    if reducer.compared:  # here, not in a graph's call of MPI, whose errors TensorFlow wraps
+    if reducer.compared:  # not inside the graph, where TensorFlow wraps errors
         compared, reducer.compared = reducer.compared, {}
         require_agreement(compared, "make the same optimizer on all ranks, with one learning rate")
     share = keras.ops.cast(1 / reducer.comm.size if current_share() is None else current_share(), "float32")
     sparse = [g for g in gradients if is_sparse(g)]
     dense = [g for g in gradients if g is not None and not is_sparse(g)]
-    # The header goes with dense gradients, and they go first.
+    # Send dense gradients first, because their messages include the header.
     sums = iter(_allreduce_dense(reducer, dense or [keras.ops.zeros(())], share))
     rows = iter(gather_rows(reducer.comm, sparse, share, reducer.keepalive) if sparse else ())
     return [None if g is None else next(rows if is_sparse(g) else sums) for g in gradients]

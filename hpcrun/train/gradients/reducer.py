@@ -27,33 +27,32 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_SWITCH = "HPCRUN_SHARED_MEMORY"
+_SHARED_MEMORY_VARIABLE = "HPCRUN_SHARED_MEMORY"
 
 
 class Reducer:
-    """Sums gradients over all ranks, each rank's weighted by its share of the batch.
+    """Sums gradients over all ranks, weighted by each rank's share of the batch.
 
-    Rank r's gradient is a mean over its b_r samples; with the weight b_r / B the sum over the ranks is the mean over
-    all B samples. A header of a few numbers, by which the ranks stay synchronized, is sent in front of the gradients,
-    without a message of its own.
+    The gradient of rank r is a mean over its b_r samples. With the weight b_r / B, the sum over the ranks is the mean
+    over all B samples. The first message begins with a header of a few numbers, which keeps the ranks synchronized.
 
     Args:
         comm: The MPI communicator of the participating ranks.
-        piece: The bytes of one message; 0 for one message per tensor (default: ``$HPCRUN_FUSION_THRESHOLD_KB``, or a
-            size that suits `allreduce`).
+        piece: Size of a message in bytes; 0: one message per tensor. Default: ``$HPCRUN_FUSION_THRESHOLD_KB``, or the
+            default of `allreduce`.
         allreduce: The allreduce of a message (default: `choose_allreduce`).
-        overlap: Whether the backward pass continues meanwhile: then a step's gradients come in groups, and waiting does
-            not use the core.
+        overlap: Whether the backward pass continues during the allreduce. If so, a step's gradients are reduced in
+            groups, and the waiting thread does not keep its core busy.
 
     Attributes:
-        on_device: Whether it takes tensors, not arrays in host memory.
-        steps: The number of reductions so far.
-        stop_requested: Set it to tell the other ranks, with the next reduction, that this rank wants to stop training.
-        stop_agreed: Whether a rank requested to stop at the last reduction; it changes on all ranks at the same step.
-        exit_requested: Likewise, that this rank received a signal to exit.
-        exit_agreed: Whether a rank requested to exit.
-        keepalive: Functions of compiled steps that use this reducer; they live as long as it does.
-        compared: Values that must be equal on all ranks, to be compared at the first step.
+        on_device: Whether gradients are tensors on their device, not arrays in host memory.
+        steps: Number of steps so far.
+        stop_requested: Whether this rank wants to stop training; sent to the other ranks with the next reduction.
+        stop_agreed: Whether a rank requested a stop in the last reduction; equal on all ranks.
+        exit_requested: Whether this rank received a signal to exit; sent to the other ranks with the next reduction.
+        exit_agreed: Whether a rank requested an exit in the last reduction; equal on all ranks.
+        keepalive: Functions that compiled steps call; kept alive as long as the reducer.
+        compared: Values that must be equal on all ranks; compared at the first step.
     """
 
     on_device = False
@@ -72,27 +71,26 @@ class Reducer:
         self.keepalive: list[Any] = []
         self.compared: dict[str, object] = {}
         self._buffers: dict[tuple[Any, ...], Buffer] = {}
-        self._last: Piece | None = None
+        self._header_piece: Piece | None = None
 
     def __call__(self, gradients: Sequence[Array], share: float, group: int = 0, last: bool = True) -> list[Array]:
-        """Return the weighted sum over all ranks; every rank must call this, with the same shapes and dtype.
+        """Return the weighted sum of gradients over all ranks. Collective; equal shapes and dtype on all ranks.
 
         Args:
-            gradients: This rank's gradients, of one float dtype. They are not modified: they may be TensorFlow's
-                memory.
-            share: This rank's weight.
-            group: The number of this group of gradients in the step, from 0 on.
-            last: Whether this is the step's last group.
+            gradients: This rank's gradients, of one float dtype; not modified, because TensorFlow may own the memory.
+            share: This rank's share of the batch, the weight of its gradients.
+            group: Number of this group of gradients in the step, from 0.
+            last: Whether this is the last group of the step.
 
         Returns:
-            Arrays of the same shapes: views of a buffer that the next call for the same group overwrites.
+            Arrays of the same shapes, as views of a buffer that the next call for the same group overwrites.
 
         Raises:
-            HpcrunError: Other ranks have no more batches, or the shares do not add up to 1.
+            HpcrunError: Other ranks have no more batches, or the ranks' shares do not add up to 1.
         """
         key = (group, gradients[0].dtype, *(g.shape for g in gradients))
         if key not in self._buffers:
-            checked_barrier("the first gradients' allreduce")  # ranks arrive far apart at the first step
+            checked_barrier("the first gradients' allreduce")  # ranks reach their first step at different times
             self._buffers[key] = Buffer(
                 gradients, self.piece, self.allreduce.memory, with_header=group == 0, exact=self.allreduce.exact
             )
@@ -100,12 +98,12 @@ class Reducer:
         weight = gradients[0].dtype.type(share)
         with waiting("the gradients' allreduce of step", self.steps + 1):
             for piece in buffer.pieces:
-                for number, values, place in piece.segments:
+                for number, values, memory in piece.segments:
                     gradient = gradients[number]
-                    np.multiply(gradient if values is None else gradient.reshape(-1)[values], weight, out=place)
-                # Send it while it is in the cache.
+                    np.multiply(gradient if values is None else gradient.reshape(-1)[values], weight, out=memory)
+                # Send the piece while it is in the cache.
                 if group == 0 and piece is buffer.pieces[0]:
-                    self._last = piece
+                    self._header_piece = piece
                     self._reduce_header(piece, share, ended=False)
                     self._read_header(piece, self.steps + 1)
                 else:
@@ -114,15 +112,15 @@ class Reducer:
         return buffer.views
 
     def end_epoch(self) -> None:
-        """Tell the other ranks that this one has no more batches; every rank must call this after its last step.
+        """Tell the other ranks that this rank has no more batches. Collective, after the last step of an epoch.
 
         Raises:
             HpcrunError: Some ranks have more batches.
         """
-        if self._last:
+        if self._header_piece:
             with waiting("the end of the epoch"):
-                self._reduce_header(self._last, 0, ended=True)
-            self._read_header(self._last, self.steps)
+                self._reduce_header(self._header_piece, 0, ended=True)
+            self._read_header(self._header_piece, self.steps)
 
     def _reduce_header(self, piece: Piece, share: float, *, ended: bool) -> None:
         if not ended:
@@ -132,14 +130,14 @@ class Reducer:
         (self.allreduce if self.allreduce.exact else self._exact_allreduce).reduce(piece)
 
     def _read_header(self, piece: Piece, steps: int) -> None:
-        shares, stop, halt, ended = piece.sums[:4].tolist()
-        self.stop_agreed, self.exit_agreed = stop > 0, halt > 0
-        if 0 < ended < self.comm.size:
-            # All ranks get here, because all of them read the same sum.
+        shares, stop_requests, exit_requests, ended_ranks = piece.sums[:4].tolist()
+        self.stop_agreed, self.exit_agreed = stop_requests > 0, exit_requests > 0
+        if 0 < ended_ranks < self.comm.size:
+            # All ranks read the same sum, so all of them call this.
             require_agreement(
                 {"number of training steps so far": steps}, "give all ranks data sets with the same number of batches"
             )
-        if not ended and abs(shares - 1) > 1e-3:
+        if not ended_ranks and abs(shares - 1) > 1e-3:
             raise HpcrunError(
                 f"the ranks' shards of a batch add up to {shares:.4g} batches",
                 hint="give all ranks the same data and the same global batch size",
@@ -154,13 +152,13 @@ def _piece_size(default: int) -> int:
 
 
 def _choose_allreduce(comm: Comm, call: Call) -> AllReduce:
-    plain = choose_allreduce(comm, world().hosts, call)
-    # Only for unrounded values, and if ranks may keep their cores busy.
+    default_allreduce = choose_allreduce(comm, world().hosts, call)
+    # Shared memory is only for unrounded values, and only if ranks may keep their cores busy.
     if (
-        type(plain) is AllReduce
+        type(default_allreduce) is AllReduce
         and call is call_blocking
         and is_one_host(world().hosts)
-        and read_switch(_SWITCH, default=True)
+        and read_switch(_SHARED_MEMORY_VARIABLE, default=True)
     ):
         return SharedMemoryAllReduce(comm)
-    return plain
+    return default_allreduce

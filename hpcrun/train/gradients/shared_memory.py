@@ -1,10 +1,10 @@
 """Allreduce in shared memory, for ranks on one host.
 
-MPI_Allreduce copies its input and its result. Ranks on one host can pack their gradients where the others read them:
-each rank adds up one shard of every piece, and all read the sums in place (MPI-3 shared windows: Hoefler et al., "MPI +
-MPI", Computing 95, 2013). A rank packs the pieces alternately into the same two slots, which fit into its core's cache.
-Between two ranks, 102 MB took 19 ms including the packing, 28 with a packing buffer as large as the gradients, and
-MPI_Allreduce 24 without packing; 0.25 MB took 0.033 ms instead of 0.072.
+MPI_Allreduce copies its input and its result. Ranks on one host can instead pack their gradients into shared memory
+(MPI-3 shared windows: Hoefler et al., "MPI + MPI", Computing 95, 2013): each rank sums one shard of every piece, and
+all ranks read the sums in place. A rank packs pieces alternately into two slots, which fit into its core's cache.
+Between two ranks, 102 MB took 19 ms including packing, and 28 ms with a packing buffer as large as the gradients.
+MPI_Allreduce took 24 ms without packing. 0.25 MB took 0.033 ms, and 0.072 ms with MPI_Allreduce.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-PIECE_BYTES = 512 * 2**10  # two pieces of this rank and two of another stay in a core's cache
-PAGE = 4096  # bytes
-SLOTS = 2  # a rank packs the next piece while others still add up the last one
+PIECE_BYTES = 512 * 2**10  # two pieces of each of two ranks fit into a core's cache
+PAGE_BYTES = 4096
+SLOTS = 2  # a rank packs the next piece while other ranks still sum the previous piece
 SHM_DIR = "/dev/shm"  # noqa: S108  (MPI libraries put shared memory there)
 
 
@@ -37,7 +37,7 @@ def is_one_host(hosts: Sequence[Hashable]) -> bool:
 
 
 class SharedMemoryAllReduce(AllReduce):
-    """Allreduce in shared memory, in the order of the ranks.
+    """Allreduce in shared memory, which sums in rank order.
 
     Falls back to `AllReduce` if the shared memory is too small.
 
@@ -49,54 +49,57 @@ class SharedMemoryAllReduce(AllReduce):
 
     def __init__(self, comm: Comm) -> None:
         super().__init__(comm)
-        self._windows: list[Any] = []  # they own the memory
+        self._windows: list[Any] = []  # MPI windows, which own the memory
         self._shards: dict[Piece, list[Array]] = {}
 
     def memory(self, size: int, piece: int, dtype: np.dtype[Any]) -> tuple[Array, list[Array], list[list[Array]]]:
-        """Return the memory of the sums, this rank's slots, and the slots of each rank; see `AllReduce`."""
+        """Allocate memory for the sums and for each rank's slots; see `AllReduce.memory`. Collective."""
         from mpi4py import MPI
 
-        slot, total = (-(-n * dtype.itemsize // PAGE) * PAGE for n in (piece, size))
+        slot_bytes, sum_bytes = (-(-n * dtype.itemsize // PAGE_BYTES) * PAGE_BYTES for n in (piece, size))
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
-        fits = node.size == self.comm.size and (SLOTS * slot * node.size + total) * 1.1 < _free_bytes()
-        if not self.comm.allreduce(fits, MPI.LAND):
+        has_space = node.size == self.comm.size and (SLOTS * slot_bytes * node.size + sum_bytes) * 1.1 < _free_bytes()
+        if not self.comm.allreduce(has_space, MPI.LAND):
             return super().memory(size, piece, dtype)
-        # The sums are behind rank 0's slots.
-        window = MPI.Win.Allocate_shared(SLOTS * slot + total * (node.rank == 0), dtype.itemsize, comm=node)
+        # The memory of the sums follows rank 0's slots.
+        window = MPI.Win.Allocate_shared(SLOTS * slot_bytes + sum_bytes * (node.rank == 0), dtype.itemsize, comm=node)
         window.Lock_all()
         self._windows.append(window)
-        parts: list[Array] = [
+        memory_of_rank: list[Array] = [
             np.asarray(window.Shared_query(r)[0]).view(np.uint8).view(dtype) for r in range(node.size)
         ]
-        aligned = all(part.ctypes.data % ALIGNMENT == 0 for part in parts)
+        aligned = all(rank_memory.ctypes.data % ALIGNMENT == 0 for rank_memory in memory_of_rank)
         if not self.comm.allreduce(aligned, MPI.LAND):
             return super().memory(size, piece, dtype)
-        parts[node.rank][:] = 0
-        length = slot // dtype.itemsize
-        rank_buffers = [[part[slot_number * length :][:piece] for slot_number in range(SLOTS)] for part in parts]
-        return parts[0][SLOTS * length :][:size], rank_buffers[node.rank], rank_buffers
+        memory_of_rank[node.rank][:] = 0
+        slot_values = slot_bytes // dtype.itemsize
+        rank_buffers = [
+            [rank_memory[slot_number * slot_values :][:piece] for slot_number in range(SLOTS)]
+            for rank_memory in memory_of_rank
+        ]
+        return memory_of_rank[0][SLOTS * slot_values :][:size], rank_buffers[node.rank], rank_buffers
 
     def reduce(self, piece: Piece) -> None:
-        """Sum the packed values of all ranks into `piece.sums`; unless it is `must_complete`, possibly later.
+        """Sum the packed values of all ranks into `piece.sums`; complete at return if `piece.must_complete`.
 
-        When a rank reaches the next piece, it has summed its shard of this one. So when all ranks have reached it, the
-        slot of this piece can be packed again, with the piece after the next.
+        A rank that reduces piece k + 1 has summed its shard of piece k. So when all ranks reduce piece k + 1, the slot
+        of piece k can be packed with piece k + 2.
         """
         if not piece.rank_buffers:
             super().reduce(piece)
             return
         if piece not in self._shards:
             self._shards[piece] = self._shard(piece)
-        sums, one, other, *rest = self._shards[piece]
-        self._sync()  # all ranks have packed it
-        np.add(one, other, out=sums)
-        for part in rest:
-            np.add(sums, part, out=sums)
+        sums, first_values, second_values, *further_values = self._shards[piece]
+        self._sync()  # all ranks have packed the piece
+        np.add(first_values, second_values, out=sums)
+        for values in further_values:
+            np.add(sums, values, out=sums)
         if piece.must_complete:
             self._sync()  # all shards are summed
 
     def _shard(self, piece: Piece) -> list[Array]:
-        """Return this rank's shard of a piece, which may be empty: of the sums, and of each rank's packed values."""
+        """Return this rank's shard (maybe empty) of a piece's sums, and of each rank's packed values."""
         lanes = ALIGNMENT // piece.sums.itemsize
         size = -(-piece.sums.size // len(piece.rank_buffers) // lanes) * lanes
         start = self.comm.rank * size

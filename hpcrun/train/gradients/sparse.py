@@ -1,9 +1,9 @@
 """Sparse gradients: the rows of an embedding that a batch looks up, gathered from all ranks.
 
-Keras's optimizers apply the rows of a `tf.IndexedSlices` one by one: a row that is looked up twice is squared and
-clipped twice, not as a sum. So the ranks do not sum rows; each rank's optimizer gets all rows, like that of one process
-with the whole batch. Rows that are looked up once per batch (`EmbeddingLookups`) are summed, as in one process. The
-number of rows sent is that of all lookups instead of the whole table: less for large tables.
+Keras's optimizers apply the rows of a `tf.IndexedSlices` one by one: two rows with equal indices are squared and
+clipped separately, not as a sum. So rows are not summed over the ranks: each optimizer gets the rows of all ranks, as
+in one process with the whole batch. Rows that are looked up once per batch (`EmbeddingLookups`) are summed, as in one
+process. Only rows that were looked up are sent, not the whole embedding.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _warned: list[object] = []
 
 
 def is_sparse(gradient: Data) -> bool:
-    """Return whether to treat a gradient as sparse: a `tf.IndexedSlices` or `EmbeddingLookups`.
+    """Return whether to treat a gradient as sparse, that is, as `tf.IndexedSlices` or `EmbeddingLookups`.
 
-    With ``HPCRUN_SPARSE_AS_DENSE=1`` no gradient is sparse.
+    With ``HPCRUN_SPARSE_AS_DENSE=1``, no gradient is treated as sparse.
 
     Raises:
         HpcrunError: The variable is neither 1 nor 0.
@@ -47,11 +47,11 @@ def is_sparse(gradient: Data) -> bool:
 
 
 def warn_about_dense_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Data]) -> None:
-    """Warn, once, where ``HPCRUN_SPARSE_AS_DENSE=1`` gives other weights than one process.
+    """Warn once if ``HPCRUN_SPARSE_AS_DENSE=1`` leads to different weights than one process.
 
     Args:
         optimizer: The optimizer of the gradients.
-        gradients: One per variable, as returned by the tape.
+        gradients: One gradient per variable, from `tf.GradientTape`.
     """
     if keras.backend.backend() != "tensorflow" or not read_switch("HPCRUN_SPARSE_AS_DENSE", default=False):
         return
@@ -70,21 +70,20 @@ def warn_about_dense_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequ
 
 
 def _is_linear(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Return whether a Keras optimizer treats rows of a sparse gradient like their sum."""
-    if optimizer.gradient_accumulation_steps:  # accumulation sums rows first
+    """Return whether an optimizer gives equal results for separate rows and for their sum."""
+    if optimizer.gradient_accumulation_steps:  # gradient accumulation sums the rows
         return True
     clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
     return type(optimizer) in {keras.optimizers.SGD, keras.optimizers.Lion} and not clips
 
 
 def gather_rows(comm: Comm, gradients: Sequence[Data], share: Data, keepalive: list[Any]) -> list[Data]:
-    """Gather the rows of the whole batch, each rank's weighted by its share.
+    """Gather the rows of the whole batch, weighted by each rank's share of the batch. Collective.
 
     Args:
-        comm: The MPI communicator of the participating ranks; all of them must call this, with the same number of
-            gradients.
-        gradients: Each a `tf.IndexedSlices` or an `EmbeddingLookups`.
-        share: This rank's weight; a rank with weight 0 sends no rows.
+        comm: The MPI communicator of the participating ranks.
+        gradients: `tf.IndexedSlices` or `EmbeddingLookups`, equally many on all ranks.
+        share: This rank's share of the batch; a rank with share 0 sends no rows.
         keepalive: As for `call_on_host`.
 
     Returns:
@@ -92,25 +91,27 @@ def gather_rows(comm: Comm, gradients: Sequence[Data], share: Data, keepalive: l
     """
     import tensorflow as tf
 
-    taken = [g if isinstance(g, EmbeddingLookups) else split_lookups(g) for g in gradients]
-    slices = [piece for each in taken for piece in each.slices]
+    lookups = [g if isinstance(g, EmbeddingLookups) else split_lookups(g) for g in gradients]
+    slices = [piece for lookup in lookups for piece in lookup.slices]
     tensors = [t for piece in slices for t in (piece.indices, tf.cast(piece.values, _wire_dtype(piece.values.dtype)))]
     shapes = [[None, *t.shape[1:]] for t in tensors]
     if tf.executing_eagerly():
         _warn_if_eager(comm, slices)
-    gather = partial(_gather, comm, [once_per_batch for each in taken for once_per_batch in each.once_per_batch])
-    found = iter(call_on_host(gather, [share, *tensors], shapes, [t.dtype.name for t in tensors], keepalive))
+    gather = partial(_gather, comm, [once_per_batch for lookup in lookups for once_per_batch in lookup.once_per_batch])
+    gathered = iter(call_on_host(gather, [share, *tensors], shapes, [t.dtype.name for t in tensors], keepalive))
     rows = []
-    for each in taken:
-        indices, values = zip(*((next(found), next(found)) for _ in each.slices), strict=True)
-        first = each.slices[0]
+    for lookup in lookups:
+        indices, values = zip(*((next(gathered), next(gathered)) for _ in lookup.slices), strict=True)
+        first_slices = lookup.slices[0]
         joined = (indices[0], values[0]) if len(indices) == 1 else (tf.concat(indices, 0), tf.concat(values, 0))
-        rows.append(tf.IndexedSlices(tf.cast(joined[1], first.values.dtype), joined[0], first.dense_shape))
+        rows.append(
+            tf.IndexedSlices(tf.cast(joined[1], first_slices.values.dtype), joined[0], first_slices.dense_shape)
+        )
     return rows
 
 
 def _warn_if_eager(comm: Comm, slices: Sequence[Data]) -> None:
-    """Warn, once, if rows may be those of positions; all ranks must call this, with the same number of slices."""
+    """Warn once if all ranks looked up equal rows, as for positions. Collective; equally many slices on all ranks."""
     if comm in _warned:
         return
     local = [piece.indices.numpy().tobytes() for piece in slices]
@@ -131,7 +132,7 @@ def _gather(comm: Comm, once_per_batch: Sequence[bool], share: Array, *arrays: A
     with waiting("the sparse gradients"):
         local = [len(array) if share > 0 else 0 for array in arrays]
         counts = np.array(comm.allgather(local))  # (ranks, arrays)
-        found = []
+        gathered_arrays = []
         for array, rows in zip(arrays, counts.T, strict=True):
             rows_to_send = array[: rows[comm.rank]]
             packed = np.ascontiguousarray(
@@ -139,28 +140,28 @@ def _gather(comm: Comm, once_per_batch: Sequence[bool], share: Array, *arrays: A
             )
             gathered = np.empty((rows.sum(), *array.shape[1:]), array.dtype)
             comm.Allgatherv(packed, [gathered, rows * math.prod(array.shape[1:])])
-            found.append(gathered)
+            gathered_arrays.append(gathered)
     for number, rows in enumerate(counts.T[::2]):
         if once_per_batch[number]:
-            indices, values = found[2 * number : 2 * number + 2]
-            found[2 * number : 2 * number + 2] = _sum_rows(indices, values, rows)
-    return found
+            indices, values = gathered_arrays[2 * number : 2 * number + 2]
+            gathered_arrays[2 * number : 2 * number + 2] = _sum_rows(indices, values, rows)
+    return gathered_arrays
 
 
 def _sum_rows(indices: Array, values: Array, rows: Array) -> tuple[Array, Array]:
-    """Sum rows that all ranks looked up, as one process does.
+    """Sum the rows of lookups that happen once per batch, as one process does.
 
     Args:
-        indices: The indices of all ranks' rows, shape (n,).
-        values: Their values, shape (n, ...).
-        rows: The number of rows of each rank; 0 for ranks without samples.
+        indices: Indices of the rows of all ranks, shape (n,).
+        values: Values of the rows of all ranks, shape (n, ...).
+        rows: Number of rows of each rank; 0 for ranks without samples.
     """
-    present = rows[rows > 0]
-    by_rank = np.split(indices, np.cumsum(present)[:-1])
+    row_counts = rows[rows > 0]
+    by_rank = np.split(indices, np.cumsum(row_counts)[:-1])
     longest = max(by_rank, key=len)
     if any((each != longest[: len(each)]).any() for each in by_rank):
-        return indices, values  # they are lookups per sample
+        return indices, values  # lookups per sample
     total = np.zeros((len(longest), *values.shape[1:]), values.dtype)
-    for summand in np.split(values, np.cumsum(present)[:-1]):
+    for summand in np.split(values, np.cumsum(row_counts)[:-1]):
         total[: len(summand)] += summand  # one process would have padded shorter sequences
     return longest, total

@@ -1,8 +1,8 @@
-"""Warning about unreduced losses in `tape.gradient`, whose sums the ranks would take for means.
+"""Warning about `tape.gradient` of an unreduced loss, which gives wrong gradients on several ranks.
 
-The gradient of a vector is that of its sum. A rank's gradient is taken for a mean over its samples (see `Reducer`), so
-the gradient of a loss per sample comes out divided by the number of ranks. The optimizer does not see the loss, and the
-tape does not see the optimizer: so the tape's variables are recorded until the optimizer gets them.
+TensorFlow computes the gradient of an unreduced loss as the gradient of its sum. `Reducer` treats each rank's gradient
+as a mean over samples, so the result would be too small by the number of ranks. Only the tape sees the loss, and only
+the optimizer knows that gradients are averaged. So the tape's variables are recorded until an optimizer step uses them.
 """
 
 from __future__ import annotations
@@ -24,42 +24,44 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Data
 
-_MAX_EAGER_VALUES = 8  # up to this size, a vector may hold several losses that are means already
+_MAX_EAGER_VALUES = 8  # a vector of up to this size may contain several losses, each already reduced to a mean
 
-_hooked: list[bool] = []
+_is_hooked: list[bool] = []
 _warned: list[bool] = []
-_unreduced: dict[int, tuple[weakref.ref[Any], object]] = {}  # variables whose last gradient was of an unreduced loss
+_unreduced_variables: dict[
+    int, tuple[weakref.ref[Any], object]
+] = {}  # variables whose last gradient came from an unreduced loss
 
 
 def watch_gradient_tapes() -> None:
-    """Inspect the arguments of `tf.GradientTape.gradient` from now on; a second call has no effect."""
-    if keras.backend.backend() == "tensorflow" and not _hooked:
+    """Patch `tf.GradientTape.gradient` to inspect its arguments; a second call has no effect."""
+    if keras.backend.backend() == "tensorflow" and not _is_hooked:
         import tensorflow as tf
 
-        _hooked.append(True)
+        _is_hooked.append(True)
         tf.GradientTape.gradient = without_autograph(_wrap_gradient(tf.GradientTape.gradient))
 
 
 def warn_about_unreduced_loss(optimizer: keras.optimizers.Optimizer, variables: Iterable[Data] | None) -> None:
-    """Warn, once, if the gradients of a step are those of a loss per sample.
+    """Warn once if the gradients of a step come from an unreduced loss.
 
     Args:
         optimizer: The optimizer of the step.
-        variables: The variables of the step; None for all of the optimizer.
+        variables: The variables of the step; None: all variables of the optimizer.
     """
-    if _warned or not _unreduced:
+    if _warned or not _unreduced_variables:
         return
     if variables is None:
         variables = getattr(optimizer, "inner_optimizer", optimizer)._trainable_variables  # noqa: SLF001
-    records = (_unreduced.get(id(variable)) for variable in map(_tf_variable, variables))
-    found = next((record for record in records if record and record[0]() is not None), None)
-    if found is None:
+    records = (_unreduced_variables.get(id(variable)) for variable in map(_tf_variable, variables))
+    unreduced = next((record for record in records if record and record[0]() is not None), None)
+    if unreduced is None:
         return
     _warned.append(True)
-    _unreduced.clear()
+    _unreduced_variables.clear()
     if world().rank == 0:
         print_line(
-            f"WARNING: tape.gradient was given a loss per sample, of shape {found[1]}: the gradient is that of "
+            f"WARNING: tape.gradient was given a loss per sample, of shape {unreduced[1]}: the gradient is that of "
             "their sum, which ranks take for a mean, so the weights will differ from those of one process\n"
             "HINT: tape.gradient(tf.reduce_mean(loss), variables), and the learning rate that goes with a mean"
         )
@@ -70,7 +72,7 @@ def _wrap_gradient(gradient: Callable[..., Data]) -> Callable[..., Data]:
     def wrapper(  # TensorFlow's signature
         tape: tf.GradientTape, target: Data, sources: Data, output_gradients: Data = None, *args: Data, **kwargs: Data
     ) -> Data:
-        if not _warned and output_gradients is None:  # output_gradients weigh the samples
+        if not _warned and output_gradients is None:  # output_gradients are weights of the samples
             _record_target(target, sources)
         return gradient(tape, target, sources, output_gradients, *args, **kwargs)
 
@@ -80,24 +82,26 @@ def _wrap_gradient(gradient: Callable[..., Data]) -> Callable[..., Data]:
 def _record_target(target: Data, sources: Data) -> None:
     import tensorflow as tf
 
-    tensors = [each for each in keras.tree.flatten(target) if tf.is_tensor(each)]
-    wide = next((t for t in tensors if t.shape.rank and t.shape.num_elements() != 1 and _grows_with_batch(t)), None)
-    if wide is None and not _unreduced:
+    tensors = [tensor for tensor in keras.tree.flatten(target) if tf.is_tensor(tensor)]
+    unreduced_loss = next(
+        (t for t in tensors if t.shape.rank and t.shape.num_elements() != 1 and _grows_with_batch(t)), None
+    )
+    if unreduced_loss is None and not _unreduced_variables:
         return
     for variable in map(_tf_variable, keras.tree.flatten(sources)):
-        _unreduced.pop(id(variable), None)
-        if wide is not None and isinstance(variable, tf.Variable):
-            _unreduced[id(variable)] = weakref.ref(variable), wide.shape
+        _unreduced_variables.pop(id(variable), None)
+        if unreduced_loss is not None and isinstance(variable, tf.Variable):
+            _unreduced_variables[id(variable)] = weakref.ref(variable), unreduced_loss.shape
 
 
 def _grows_with_batch(tensor: tf.Tensor) -> bool:
-    """Return whether a tensor grows with the number of samples, as far as visible."""
+    """Return whether the size of a tensor depends on the number of samples, as far as known."""
     import tensorflow as tf
 
     if not tf.is_symbolic_tensor(tensor):
         return bool(tensor.shape.num_elements() > _MAX_EAGER_VALUES)
-    few, many = probe_lengths(tensor)
-    return few is None or few != many
+    small_size, large_size = probe_lengths(tensor)
+    return small_size is None or small_size != large_size
 
 
 def _tf_variable(variable: Data) -> Data:

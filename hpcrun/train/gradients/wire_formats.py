@@ -1,14 +1,15 @@
 """Allreduce of gradients: unrounded, as 16-bit numbers, or hierarchical by host.
 
 ``HPCRUN_WIRE`` is the format of numbers on the network: ``float32`` (unchanged, the default), or ``bfloat16`` or
-``float16`` for half the bytes. These pay on slow networks only. ResNet-50's 102 MB took, between two hosts at 1 Gbit/s,
-870 ms as float32, 460 as bfloat16 and 530 as float16; at 10 Gbit/s 130, 100 and 165; and in shared memory 40, 60 and
-130. ``bfloat16`` has float32's range and 8 significant bits. ``float16`` has 11, but only between 6e-8 and 65504:
-larger numbers become infinite, which a `LossScaleOptimizer` handles, and smaller ones 0.
+``float16``, which halve the bytes but are faster on slow networks only. The 102 MB of ResNet-50 took 870 ms as float32,
+460 ms as bfloat16 and 530 ms as float16 between two hosts at 1 Gbit/s; 130, 100 and 165 ms at 10 Gbit/s; 40, 60 and
+130 ms in shared memory. ``bfloat16`` has float32's range and 8 significant bits. ``float16`` has 11 significant bits,
+but only between 6e-8 and 65504: larger numbers become infinity, which a `LossScaleOptimizer` handles, and smaller
+numbers become 0.
 
-``HPCRUN_HIERARCHICAL=1`` sums within each host first and then between the hosts, if all hosts have the same number of
-ranks, and more than one. MPICH's MPI_Allreduce already sends the numbers between hosts once per host, and was as fast
-or faster, so it is off by default.
+``HPCRUN_HIERARCHICAL=1`` sums within each host first and then between hosts, if all hosts have the same number of
+ranks, at least two. It is off by default: MPICH's MPI_Allreduce also sends the numbers between hosts only once per
+host, and was as fast or faster.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ def choose_allreduce(comm: Comm, hosts: Sequence[Hashable], call: Call = call_bl
     """Create the allreduce that ``$HPCRUN_WIRE`` and ``$HPCRUN_HIERARCHICAL`` select.
 
     Args:
-        comm: An MPI communicator of the ranks that take part; all of them must call this.
+        comm: An MPI communicator of the participating ranks. Collective.
         hosts: Each rank's host, in rank order.
-        call: How to wait.
+        call: `call_blocking` or `call_polling`, which calls a collective and waits for its end.
 
     Raises:
         HpcrunError: The wire format is unknown.

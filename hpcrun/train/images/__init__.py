@@ -1,4 +1,4 @@
-"""Images for training and evaluation, from TFRecord shards or from folders of files; a rank reads only its own.
+"""Images for training and evaluation, from TFRecord shards or folders of files; a rank reads only its own images.
 
 train = images.read_split("records", "train")
 model.fit(train.batches(256, 224, augment="resnet", shuffle=True))

@@ -1,4 +1,4 @@
-"""Damaged images: left out before the training, or an error that names the image."""
+"""Damaged images, which are left out before the training, or end it with an error that names the image."""
 
 from __future__ import annotations
 
@@ -22,44 +22,48 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _NAMES_OF_OPERATIONS = re.compile(r"\{\{.*?\}\}|\[Op:.*?\]")
-_LISTED = 5  # damaged images in a message
-_last_read: deque[tuple[Callable[[int], str | None], int]] = deque(maxlen=4096)
+_MAX_LISTED = 5  # number of damaged images listed in a message
+_recent_reads: deque[tuple[Callable[[int], str | None], int]] = deque(maxlen=4096)
 _HINT = "copy or build it again, or leave out damaged images: skip_bad=True, --skip-bad of workloads"
 
 
 def gather_problems(problems: Sequence[str], *, skip_bad: bool) -> None:
-    """Report the damaged images of all ranks; every rank must call this.
+    """Report the damaged images of all ranks. Collective.
 
     Args:
         problems: A message for each damaged image that this rank found.
-        skip_bad: Whether they are left out.
+        skip_bad: Whether damaged images are left out, with a warning; if not, they are an error.
 
     Raises:
-        HpcrunError: An image is damaged, and damaged ones are not left out; raised on all ranks, with the same message.
+        HpcrunError: An image is damaged, and `skip_bad` is false; raised on all ranks, with the same message.
     """
-    found = [problem for each in checked_allgather("damaged images", list(problems)) for problem in each]
-    if found and not skip_bad:
-        raise HpcrunError(found[0], hint=_HINT)
-    if found and world().rank == 0:
-        more = f"\n  and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-        lines = "".join(f"\n  {problem}" for problem in found[:_LISTED])
-        print(f"WARNING: {pluralize(len(found), 'damaged image')} left out:{lines}{more}", file=sys.stderr)
+    all_problems = [problem for each in checked_allgather("damaged images", list(problems)) for problem in each]
+    if all_problems and not skip_bad:
+        raise HpcrunError(all_problems[0], hint=_HINT)
+    if all_problems and world().rank == 0:
+        remainder = f"\n  and {len(all_problems) - _MAX_LISTED} more" if len(all_problems) > _MAX_LISTED else ""
+        lines = "".join(f"\n  {problem}" for problem in all_problems[:_MAX_LISTED])
+        print(f"WARNING: {pluralize(len(all_problems), 'damaged image')} left out:{lines}{remainder}", file=sys.stderr)
 
 
-def find_good(check: Callable[[int], str | None], images: int) -> Array:
-    """Check all images, each rank some of them, and return the numbers of good ones; every rank must call this.
+def find_undamaged(check: Callable[[int], str | None], images: int) -> Array:
+    """Check all images, divided among the ranks, and return the numbers of the undamaged images. Collective.
 
     Args:
-        check: Reads and decodes an image, and returns what is wrong with it, by its number; None for a good one.
+        check: Function that decodes an image, given its number, and returns an error message; None if undamaged.
         images: The number of images.
 
     Raises:
         HpcrunError: All images are damaged.
     """
     me = world()
-    own = range(me.rank, images, me.size)
+    own_numbers = range(me.rank, images, me.size)
     with ThreadPoolExecutor(me.threads) as pool:
-        problems = {number: problem for number, problem in zip(own, pool.map(check, own), strict=True) if problem}
+        problems = {
+            number: problem
+            for number, problem in zip(own_numbers, pool.map(check, own_numbers), strict=True)
+            if problem
+        }
     gather_problems(list(problems.values()), skip_bad=True)
     damaged = [number for each in checked_allgather("numbers of damaged images", list(problems)) for number in each]
     if len(damaged) == images:
@@ -68,11 +72,13 @@ def find_good(check: Callable[[int], str | None], images: int) -> Array:
 
 
 def check_image(content: bytes) -> str | None:
-    """Return why an image file cannot be decoded; None if it can."""
+    """Decode an image file; return an error message if TensorFlow cannot decode it, else None."""
     try:
         with tf.device("CPU"):
             if tf.io.is_jpeg(content):
-                tf.io.decode_jpeg(content, channels=3, ratio=8)  # reads all data, and computes an eighth of the pixels
+                tf.io.decode_jpeg(
+                    content, channels=3, ratio=8
+                )  # decodes all data to 1/8 of height and width, which is faster
             else:
                 tf.io.decode_image(content, channels=3, expand_animations=False)
     except tf.errors.InvalidArgumentError as error:
@@ -81,22 +87,22 @@ def check_image(content: bytes) -> str | None:
     return None
 
 
-def remember(check: Callable[[int], str | None], numbers: Sequence[int]) -> None:
-    """Remember that images are read: TensorFlow's error about one of them does not say which.
+def record_reads(check: Callable[[int], str | None], numbers: Sequence[int]) -> None:
+    """Record the images that are read, because an error of TensorFlow does not name the damaged image.
 
     Args:
-        check: As for `find_good`.
-        numbers: The numbers of the images.
+        check: As for `find_undamaged`.
+        numbers: Numbers of the images.
     """
-    if not _last_read:
-        add_explanation(_explain)
-    _last_read.extend((check, number) for number in numbers)
+    if not _recent_reads:
+        add_explanation(_find_damaged_image)
+    _recent_reads.extend((check, number) for number in numbers)
 
 
-def _explain(error: Exception) -> HpcrunError | None:
-    """Return the error that names the image that was damaged last; None if an error has another cause."""
+def _find_damaged_image(error: Exception) -> HpcrunError | None:
+    """Return an error that names the damaged image that was read last; None if the error has a different cause."""
     if not isinstance(error, tf.errors.InvalidArgumentError):
         return None
-    problems = (check(number) for check, number in reversed(list(_last_read)))
+    problems = (check(number) for check, number in reversed(list(_recent_reads)))
     problem = next(filter(None, problems), None)
     return HpcrunError(problem, hint=_HINT) if problem else None

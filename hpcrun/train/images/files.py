@@ -1,4 +1,4 @@
-"""Images as files in a folder for each class."""
+"""Images as files, in one folder per class."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hpcrun.train.images.damage import check_image
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """The files of a split.
+    """The image files of a split.
 
     Attributes:
-        folder: The folder of the classes.
-        paths: The path of each image, relative to it.
+        folder: Folder with one subfolder per class.
+        paths: Path of each image, relative to `folder`.
     """
 
     folder: Path
@@ -30,7 +30,7 @@ class ImageFiles:
 
         Raises:
             HpcrunError: The file is empty.
-            OSError: It cannot be read.
+            OSError: The file cannot be read.
         """
         content = Path(self.folder, self.paths[number]).read_bytes()
         if not content:
@@ -38,7 +38,7 @@ class ImageFiles:
         return content
 
     def check(self, number: int) -> str | None:
-        """Return what is wrong with an image; None if it can be read and decoded."""
+        """Return an error message if an image cannot be decoded; else None."""
         return check_image(self.read(number))
 
     def describe(self, number: int) -> str:
@@ -46,12 +46,12 @@ class ImageFiles:
         return str(Path(self.folder, self.paths[number]))
 
     def select(self, numbers: np.ndarray[Any, Any]) -> ImageFiles:
-        """Return some of the images."""
+        """Return a subset of the images, given their numbers."""
         return replace(self, paths=[self.paths[number] for number in numbers])
 
 
 def split_folder(folder: Path, split: str) -> Path | None:
-    """Return the folder of the classes of a split, or None if there is none."""
+    """Return the folder of a split, with one subfolder per class; None if it does not exist."""
     names = TRAIN_FOLDERS if split == "train" else VALIDATION_FOLDERS
     return next((folder / name for name in names if (folder / name).is_dir()), None)
 
@@ -60,19 +60,19 @@ def list_files(folder: Path, split: str) -> tuple[list[str], np.ndarray[Any, Any
     """List the images of a split, in the order of the records that ``hpcrun data build`` would write.
 
     Args:
-        folder: With the folders of the splits; the classes of ``train``, sorted by name, are those of all splits.
+        folder: Folder with one subfolder per split; the classes of all splits are those of ``train``, sorted by name.
         split: ``train`` or ``validation``.
 
     Returns:
-        Paths relative to the folder of the split's classes; labels from 0, int64; names of the classes.
+        Paths relative to the folder of the split; labels from 0, int64 (n,); class names.
 
     Raises:
         HpcrunError: The split has no images, or has classes that the training split lacks.
     """
-    own, train = split_folder(folder, split), split_folder(folder, "train")
-    if own is None:
+    split_path, train_path = split_folder(folder, split), split_folder(folder, "train")
+    if split_path is None:
         raise HpcrunError(f"{folder} has no folder {split}")
-    names = class_names(train or own)
-    images = shuffle(list_images(own, names))
+    names = class_names(train_path or split_path)
+    images = shuffle(list_images(split_path, names))
     labels = np.array([image.label - 1 for image in images], np.int64)
     return [image.name for image in images], labels, list(names)

@@ -1,4 +1,4 @@
-"""The images of a split, and batches of them for `fit` and `evaluate`."""
+"""The images of a split, and their batches for `fit` and `evaluate`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hpcrun.train.backends import record_error
 from hpcrun.train.data.stable_shards import owner
 from hpcrun.train.data.tf_arrays import dataset
 from hpcrun.train.images.augmentation import AUGMENTATIONS
-from hpcrun.train.images.damage import find_good, gather_problems, remember
+from hpcrun.train.images.damage import find_undamaged, gather_problems, record_reads
 from hpcrun.train.images.decoding import Decoder
 from hpcrun.train.images.files import ImageFiles, list_files, split_folder
-from hpcrun.train.images.records import Records, find_wrong_labels, has_class, load_index, scan
+from hpcrun.train.images.records import Records, find_wrong_labels, has_class, load_index, scan_shards
 from hpcrun.train.images.sources import SourceRecords
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import on_rank_0
@@ -42,9 +42,9 @@ class ImageSet:
     """The images of a split.
 
     Attributes:
-        content: The files, the records, or images in memory.
-        labels: The class of each image, int64 of shape (n,), from 0: label 1 of a record is class 0.
-        names: The names of the classes: line k of ``labels.txt`` is the name of class k - 1.
+        content: Image files, records, or images in memory.
+        labels: Class of each image, int64 (n,), from 0: label 1 of a record is class 0.
+        names: Class names: line k of ``labels.txt`` is the name of class k - 1.
     """
 
     content: ImageFiles | Records | SourceRecords
@@ -64,31 +64,31 @@ class ImageSet:
         seed: int = 0,
         cache: bool = False,
     ) -> tf.data.Dataset:
-        """Return this rank's shard of every batch, for `fit` and `evaluate`; all ranks must call this.
+        """Return this rank's shard of every batch, for `fit` and `evaluate`. Collective.
 
         Args:
             batch_size: The global batch size, over all ranks.
             size: Height and width of the images in pixels.
-            augment: How images are changed at random: ``resnet``, ``inception``, ``cifar``; ``none`` takes the centre.
-            shuffle: Shuffle the images every epoch, in the same order on all ranks.
-            seed: The seed of the shuffles and the augmentation.
-            cache: Keep the encoded images that this rank has read in memory. Shuffled batches are then divided among
-                the ranks so that each reads and keeps its own images, and only a few more of the others' each epoch.
+            augment: Random changes: ``resnet``, ``inception`` or ``cifar``; ``none``: crop the central square.
+            shuffle: Whether to shuffle the images every epoch, in the same order on all ranks.
+            seed: Seed of the shuffles and the augmentation.
+            cache: Whether to cache the encoded images that this rank has read in memory. If so, shuffled batches are
+                divided so that a rank reads nearly the same images every epoch.
 
         Returns:
             A dataset of images, uint8 of shape (b, size, size, 3), and labels, int64 of shape (b,).
 
         Raises:
-            HpcrunError: There is no such augmentation.
+            HpcrunError: The augmentation is unknown.
         """
         if augment not in AUGMENTATIONS:
             raise HpcrunError(f"there is no augmentation {augment!r}", hint=f"augment: {', '.join(AUGMENTATIONS)}")
-        me, stable = world(), cache and shuffle  # without a shuffle, a rank reads the same images every epoch
+        me, is_stable = world(), cache and shuffle  # unshuffled, a rank reads the same images every epoch
 
-        def keeps(index: int) -> bool:
-            return cache and not (stable and owner(index, me.size) != me.rank)
+        def is_cached(index: int) -> bool:
+            return cache and not (is_stable and owner(index, me.size) != me.rank)
 
-        read = partial(self._read, {}, keeps)
+        read = partial(self._read, {}, is_cached)
         decoder = Decoder(size, AUGMENTATIONS[augment])
         decode = decoder.decode_files if isinstance(self.content, ImageFiles) else decoder.decode_records
 
@@ -96,21 +96,21 @@ class ImageSet:
             contents = tf.ensure_shape(tf.numpy_function(read, [indices], tf.string), [None])
             return decode(contents, seeds)
 
-        make = partial(dataset, batch_size=batch_size, shuffle=shuffle, seed=seed, stable_shards=stable)
-        return make(np.arange(len(self)), self.labels, load=load)
+        make_dataset = partial(dataset, batch_size=batch_size, shuffle=shuffle, seed=seed, stable_shards=is_stable)
+        return make_dataset(np.arange(len(self)), self.labels, load=load)
 
-    def _read(self, kept: dict[int, bytes], keeps: Callable[[int], bool], indices: Array) -> Array:
-        """Return the bytes of images as an array of objects: NumPy's own type for bytes drops zeros at their end."""
+    def _read(self, cached: dict[int, bytes], is_cached: Callable[[int], bool], indices: Array) -> Array:
+        """Return the bytes of images as an array of objects, because NumPy's dtype for bytes drops trailing zeros."""
         contents: Array = np.empty(len(indices), object)
-        remember(self._find_problem, indices.tolist())
+        record_reads(self._find_problem, indices.tolist())
         try:
-            for place, index in enumerate(indices.tolist()):
-                content = kept.get(index)
+            for position, index in enumerate(indices.tolist()):
+                content = cached.get(index)
                 if content is None:
                     content = self.content.read(index)
-                    if keeps(index):
-                        kept[index] = content
-                contents[place] = content
+                    if is_cached(index):
+                        cached[index] = content
+                contents[position] = content
         except HpcrunError as error:
             record_error(error)
             raise
@@ -120,56 +120,56 @@ class ImageSet:
         return contents
 
     def without_damaged(self) -> ImageSet:
-        """Read and decode all images, each rank some of them, and return the good ones; every rank must call this.
+        """Decode all images, divided among the ranks, and return the undamaged images. Collective.
 
         Raises:
             HpcrunError: All images are damaged.
         """
-        good = find_good(self._find_problem, len(self))
-        return ImageSet(self.content.select(good), self.labels[good], self.names)
+        undamaged = find_undamaged(self._find_problem, len(self))
+        return ImageSet(self.content.select(undamaged), self.labels[undamaged], self.names)
 
     def _find_problem(self, number: int) -> str | None:
-        """Return what is wrong with an image; None if it can be read and decoded."""
-        place = self.content.describe(number)
+        """Return an error message if an image cannot be read and decoded; else None."""
+        description = self.content.describe(number)
         try:
             problem = self.content.check(number)
         except HpcrunError as error:
             return error.message
-        except (ValueError, KeyError, IndexError) as error:  # of the record
+        except (ValueError, KeyError, IndexError) as error:  # errors of the record
             problem = f"the record is not an image: {error}"
         except OSError as error:
             problem = str(error.strerror)
-        return f"{place}: {problem}" if problem else None
+        return f"{description}: {problem}" if problem else None
 
 
 def read_split(folder: str | os.PathLike[str], split: str, *, limit: int = 0, skip_bad: bool = False) -> ImageSet:
-    """Find the images of a split, without reading them; every rank must call this with the same arguments.
+    """Find the images of a split, without reading them. Collective; equal arguments on all ranks.
 
     Args:
-        folder: With TFRecord shards, such as ``train-00000-of-00008``, or with a folder for each split, ``train`` and
-            ``validation`` (or ``val``), in which there is a folder of images for each class.
+        folder: Folder of TFRecord shards, such as ``train-00000-of-00008``, or with subfolders ``train`` and
+            ``validation`` (or ``val``), which contain one folder of images per class.
         split: ``train`` or ``validation``.
-        limit: The number of images to take, the first ones; 0 takes all.
-        skip_bad: Read and decode all images once, and leave out those that are damaged or have a label without a class.
-            Otherwise, such an image ends the training when it is read.
+        limit: Number of images to use, from the first; 0: all images.
+        skip_bad: Whether to decode all images once, and leave out images that are damaged or have a label without a
+            class. If not, such an image ends the training when it is read.
 
     Raises:
-        HpcrunError: The folder has no images of this split, or they cannot be read.
+        HpcrunError: The folder has no images of the split, or the images cannot be read.
     """
     folder = Path(folder)
     require_agreement({"split of the images": split, "limit": limit, "skip_bad": skip_bad})
     if split not in SPLITS:
         raise HpcrunError(f"there is no split {split!r}", hint=f"splits are {' and '.join(SPLITS)}")
-    listed = on_rank_0(f"the images of {split}", lambda: _find(folder, split))
+    listing = on_rank_0(f"the images of {split}", lambda: _list_split(folder, split))
     content: ImageFiles | Records
-    if isinstance(listed, tuple):
-        paths, labels, names = listed
+    if isinstance(listing, tuple):
+        paths, labels, names = listing
         content = ImageFiles(split_folder(folder, split) or folder / split, paths)
     else:
-        files = [folder / name for name in listed["files"]]
-        index, names = listed["index"], listed["names"]
+        files = [folder / name for name in listing["files"]]
+        index, names = listing["index"], listing["names"]
         if index is None:
-            index = scan(files, len(names), skip_bad=skip_bad)
+            index = scan_shards(files, len(names), skip_bad=skip_bad)
         elif problems := list(find_wrong_labels(files, index, len(names))):
             gather_problems(problems if world().rank == 0 else [], skip_bad=skip_bad)
             index = index[has_class(index["label"], len(names))]
@@ -181,32 +181,36 @@ def read_split(folder: str | os.PathLike[str], split: str, *, limit: int = 0, sk
         )
     if limit and limit < len(labels):
         content, labels = content.select(np.arange(limit)), labels[:limit]
-    found = ImageSet(content, labels, names)
-    found = found.without_damaged() if skip_bad else found
-    return found if names else replace(found, names=[str(label + 1) for label in range(int(found.labels.max()) + 1)])
+    image_set = ImageSet(content, labels, names)
+    image_set = image_set.without_damaged() if skip_bad else image_set
+    return (
+        image_set
+        if names
+        else replace(image_set, names=[str(label + 1) for label in range(int(image_set.labels.max()) + 1)])
+    )
 
 
 def read_cifar10(folder: str | os.PathLike[str], split: str) -> ImageSet:
-    """Read a split of CIFAR-10, from the shards of ``hpcrun data cifar10`` or its original files; on every rank.
+    """Read a split of CIFAR-10, from shards of ``hpcrun data cifar10`` or from the original files. Collective.
 
     Args:
-        folder: With shards, or with an archive of CIFAR-10 or its files, such as Keras's cache ``~/.keras/datasets``.
+        folder: Folder with shards, the archive or the files of CIFAR-10, such as Keras's cache ``~/.keras/datasets``.
         split: ``train`` or ``validation``.
 
     Raises:
-        HpcrunError: The folder has neither, or they are damaged.
+        HpcrunError: The folder has no data of CIFAR-10, or damaged data.
     """
     folder = Path(folder)
     if on_rank_0("the shards of CIFAR-10", lambda: any(folder.glob("train-*"))):
         return read_split(folder, split)
-    found = find_cifar10(folder)
-    sources = found.splits[split]
+    cifar10 = find_cifar10(folder)
+    sources = cifar10.splits[split]
     labels = np.array([source.label - 1 for source in sources], np.int64)
-    return ImageSet(SourceRecords(sources), labels, list(found.labels))
+    return ImageSet(SourceRecords(sources), labels, list(cifar10.labels))
 
 
-def _find(folder: Path, split: str) -> Any:
-    """Return the files of a split, or its shards with their index."""
+def _list_split(folder: Path, split: str) -> Any:
+    """Return the image files of a split, or its shards with their index."""
     if not folder.is_dir():
         raise HpcrunError(
             f"{folder} is not a folder", hint="give a folder of shards, or with train/<class>/ and validation/<class>/"

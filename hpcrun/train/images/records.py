@@ -1,4 +1,4 @@
-"""Images as records in TFRecord shards, and the index that says where each lies."""
+"""Images as records of TFRecord shards, found by an index of their positions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_OPEN_FILES = 256
+_MAX_OPEN_FILES = 256
 _FRAME_BYTES = 16  # length and checksums of a record
 
 
@@ -31,8 +31,8 @@ class Records:
     """The records of a split.
 
     Attributes:
-        files: Its shards.
-        index: A row for each record, with the fields of `hpcrun.data.index.FIELDS`.
+        files: The shards of the split.
+        index: One row per record, with the fields of `hpcrun.data.index.FIELDS`.
     """
 
     files: Sequence[Path]
@@ -47,31 +47,31 @@ class Records:
         """
         row = self.index[number]
         file = self.files[row["shard"]]
-        opened = _open(str(file))  # kept while it is read: of threads that open it at once, the cache keeps only one's
+        opened = _open_cached(str(file))  # a reference: if threads open a file at once, the cache keeps only one
         return read_record(opened.descriptor, file, int(row["offset"]), int(row["length"]))
 
     def check(self, number: int) -> str | None:
-        """Return what is wrong with an image; None if it can be read and decoded."""
+        """Return an error message if an image cannot be decoded; else None."""
         features = decode_example(self.read(number))
         encoded = features["image/encoded"][0]
         if features.get("image/format") != [b"RAW"]:
             return check_image(encoded)
         height, width, channels = (features.get(f"image/{name}", [0])[0] for name in ("height", "width", "channels"))
-        right = channels in {1, 3} and len(encoded) == height * width * channels
-        return None if right else f"{len(encoded)} bytes are not {height} x {width} x {channels} raw pixels"
+        has_right_size = channels in {1, 3} and len(encoded) == height * width * channels
+        return None if has_right_size else f"{len(encoded)} bytes are not {height} x {width} x {channels} raw pixels"
 
     def describe(self, number: int) -> str:
-        """Return the shard of a record, and where it begins."""
+        """Return the shard and the offset of a record, as text."""
         row = self.index[number]
         return f"{self.files[row['shard']]}: record at byte {row['offset']}"
 
     def select(self, numbers: Array) -> Records:
-        """Return some of the records."""
+        """Return a subset of the records, given their numbers."""
         return replace(self, index=self.index[numbers])
 
 
 class _OpenFile:
-    """A file that is closed when nobody uses it any more: the cache may drop it while a thread reads."""
+    """An open file that is closed with its last reference, because the cache may drop it while a thread reads."""
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -81,17 +81,17 @@ class _OpenFile:
             os.close(self.descriptor)
 
 
-@lru_cache(_OPEN_FILES)
-def _open(path: str) -> _OpenFile:
+@lru_cache(_MAX_OPEN_FILES)
+def _open_cached(path: str) -> _OpenFile:
     return _OpenFile(path)
 
 
 def load_index(files: Sequence[Path], split: str) -> Array | None:
-    """Return the index that ``hpcrun data build`` wrote; None if there is none, or the shards are not those.
+    """Load the index that ``hpcrun data build`` wrote; return None if it is missing or does not match the shards.
 
     Args:
         files: The shards of the split.
-        split: Its name.
+        split: Name of the split.
     """
     try:
         index = np.load(files[0].parent / index_name(split))
@@ -106,19 +106,19 @@ def load_index(files: Sequence[Path], split: str) -> Array | None:
     return index if sizes.tolist() == [file.stat().st_size for file in files] else None
 
 
-def scan(files: Sequence[Path], classes: int, *, skip_bad: bool) -> Array:
-    """Read all records of shards without an index, each rank some of the shards; every rank must call this.
+def scan_shards(files: Sequence[Path], classes: int, *, skip_bad: bool) -> Array:
+    """Build the index of shards by reading all records; the shards are divided among the ranks. Collective.
 
     Args:
         files: The shards.
         classes: The number of classes; 0 if unknown.
-        skip_bad: Leave out damaged records and labels without a class.
+        skip_bad: Whether to leave out damaged records and labels without a class; if not, they are an error.
 
     Returns:
         The index of the records.
 
     Raises:
-        HpcrunError: A record is damaged, or has a label without a class, and these are not left out.
+        HpcrunError: A record is damaged or has a label without a class, and `skip_bad` is false.
     """
     me = world()
     rows: list[tuple[int, int, int, int]] = []
@@ -137,19 +137,19 @@ def scan(files: Sequence[Path], classes: int, *, skip_bad: bool) -> Array:
 
 
 def _scan_shard(file: Path, classes: int) -> Iterator[tuple[int, int, int] | str]:
-    """Yield label, offset and length of each record, or what is wrong with it."""
-    start: int | None = 0
-    while start is not None:
+    """Yield label, offset and length of each record; an error message for a damaged record."""
+    scan_offset: int | None = 0
+    while scan_offset is not None:
         try:
-            for offset, data in read_records(file, start):
+            for offset, data in read_records(file, scan_offset):
                 yield _scan_record(data, classes, file, offset)
-            start = None
+            scan_offset = None
         except RecordError as error:
             yield error.message
-            start = error.end
+            scan_offset = error.end
         except OSError as error:
             yield f"{file}: {error.strerror}"
-            start = None
+            scan_offset = None
 
 
 def _scan_record(data: bytes, classes: int, file: Path, offset: int) -> tuple[int, int, int] | str:
@@ -167,11 +167,11 @@ def _scan_record(data: bytes, classes: int, file: Path, offset: int) -> tuple[in
 
 
 def find_wrong_labels(files: Sequence[Path], index: Array, classes: int) -> Iterator[str]:
-    """Yield what is wrong with each record of an index whose label has no class.
+    """Yield an error message for each record of an index whose label has no class.
 
     Args:
         files: The shards.
-        index: The index.
+        index: The index of the shards.
         classes: The number of classes; 0 if unknown.
     """
     for row in index[~has_class(index["label"], classes)]:
@@ -179,7 +179,7 @@ def find_wrong_labels(files: Sequence[Path], index: Array, classes: int) -> Iter
 
 
 def has_class(labels: Any, classes: int) -> Any:
-    """Return whether labels are from 1 to the number of classes, which is 0 if it is unknown."""
+    """Return whether labels are from 1 to the number of classes; 0 classes: unknown, no upper limit."""
     return (labels >= 1) & ((labels <= classes) | (not classes))
 
 

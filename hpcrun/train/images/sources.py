@@ -1,4 +1,4 @@
-"""Images of a data set that is in memory, as records that were not written."""
+"""Images in memory, as records that are encoded on demand."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class SourceRecords:
         height, width, channels = source.shape or (0, 0, 0)
         return encode_example(features_of(source, EncodedImage(source.read(), height, width, channels, "RAW")))
 
-    def check(self, number: int) -> str | None:  # noqa: ARG002 - as for files
+    def check(self, number: int) -> str | None:  # noqa: ARG002 - the interface of ImageFiles
         """Return None: the images were checked when they were read."""
         return None
 
     def describe(self, number: int) -> str:
-        """Return the file of an image, and its name."""
+        """Return the file and the name of an image, as text."""
         return f"{self.sources[number].file}: {self.sources[number].name}"
 
     def select(self, numbers: np.ndarray[Any, Any]) -> SourceRecords:
-        """Return some of the images."""
+        """Return a subset of the images, given their numbers."""
         return SourceRecords([self.sources[number] for number in numbers])

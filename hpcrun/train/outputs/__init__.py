@@ -1,1 +1,1 @@
-"""What a training leaves in its run directory: saved models, labels, metric files, log lines."""
+"""Outputs of a training in its run directory: saved models, labels, metric files, log lines."""

@@ -1,4 +1,4 @@
-"""Moving averages of the weights, which an optimizer with `use_ema=True` keeps, in place of the weights."""
+"""Moving averages of the weights, which an optimizer with `use_ema=True` keeps."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 def average_weights(optimizer: keras.optimizers.Optimizer, factor: float) -> keras.optimizers.Optimizer:
-    """Let an optimizer keep moving averages of the weights, which follow them quickly in the first steps.
+    """Let an optimizer keep moving averages of the weights, with a smaller factor in the first steps.
 
     After n steps, the factor is at most (1 + n) / (10 + n), as in TensorFlow's `ExponentialMovingAverage`. With Keras's
     constant factor of 0.9999, the averages of a short training are still its initial weights.
 
     Args:
-        optimizer: A new optimizer, changed in place: its `use_ema` is set. The inner one of a `LossScaleOptimizer`.
-        factor: The factor of the average in the long run, such as 0.9999; 0 keeps no averages.
+        optimizer: A new optimizer, or the inner optimizer of a `LossScaleOptimizer`; changed in place (`use_ema=True`).
+        factor: Factor of the average after many steps, such as 0.9999; 0: no averages.
 
     Returns:
         The same object.
 
     Raises:
-        HpcrunError: The optimizer has its variables already, or the factor is not between 0 and 1.
+        HpcrunError: The optimizer is already built, or the factor is not from 0 to below 1.
     """
     if not 0 <= factor < 1:
         raise HpcrunError(f"average_weights got the factor {factor}", hint="0 or more, and less than 1, such as 0.9999")
@@ -41,12 +41,12 @@ def average_weights(optimizer: keras.optimizers.Optimizer, factor: float) -> ker
 
     def update(trainable_variables: Sequence[keras.Variable]) -> None:
         steps = keras.ops.cast(optimizer.iterations, "float32")
-        now = keras.ops.minimum(factor, (1 + steps) / (10 + steps)) * keras.ops.cast(steps > 0, "float32")
+        current_factor = keras.ops.minimum(factor, (1 + steps) / (10 + steps)) * keras.ops.cast(steps > 0, "float32")
         averages = optimizer._model_variables_moving_average  # noqa: SLF001
         for variable, average in zip(trainable_variables, averages, strict=True):
             if average is not None:
-                share = keras.ops.cast(now, variable.dtype)
-                average.assign(share * average.value + (1 - share) * variable.value)
+                rounded_factor = keras.ops.cast(current_factor, variable.dtype)
+                average.assign(rounded_factor * average.value + (1 - rounded_factor) * variable.value)
 
     optimizer._update_model_variables_moving_average = update  # noqa: SLF001
     return optimizer
@@ -54,10 +54,10 @@ def average_weights(optimizer: keras.optimizers.Optimizer, factor: float) -> ker
 
 @contextmanager
 def averaged_weights(model: keras.Model) -> Iterator[None]:
-    """Give a model the moving averages of its weights inside the block, and its own weights after it, bit by bit.
+    """Replace the weights of a model by their moving averages inside the block, and restore them exactly afterwards.
 
-    Without such averages, and before the first step, it changes nothing. `keras.callbacks.SwapEMAWeights` swaps by
-    adding and subtracting, which rounds.
+    The weights stay unchanged if the optimizer keeps no averages, and before the first step.
+    `keras.callbacks.SwapEMAWeights` does not restore weights exactly: it adds and subtracts, which rounds.
 
     Args:
         model: A compiled model.
@@ -68,24 +68,24 @@ def averaged_weights(model: keras.Model) -> Iterator[None]:
         yield
         return
     pairs = [pair for pair in zip(optimizer._trainable_variables, averages, strict=True) if pair[1] is not None]  # noqa: SLF001
-    own = [keras.ops.copy(variable.value) for variable, _ in pairs]
+    weights = [keras.ops.copy(variable.value) for variable, _ in pairs]
     for variable, average in pairs:
-        variable.assign(keras.ops.copy(average.value))  # JAX deletes what it gives to a step: share nothing
+        variable.assign(keras.ops.copy(average.value))  # a copy, because JAX deletes the arrays of a step
     try:
         yield
     finally:
-        for (variable, _), value in zip(pairs, own, strict=True):
+        for (variable, _), value in zip(pairs, weights, strict=True):
             variable.assign(value)
 
 
 class ValidateAveraged(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Callback that validates the moving averages of the weights, which are what `SaveModels` saves; for all ranks."""
+    """Callback for all ranks that validates the moving averages of the weights, which `SaveModels` saves."""
 
     def on_test_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Put the averages in place."""
+        """Replace the weights by their averages."""
         self._block = averaged_weights(self.model)
         self._block.__enter__()
 
     def on_test_end(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Put the weights back."""
+        """Restore the weights."""
         self._block.__exit__(None, None, None)

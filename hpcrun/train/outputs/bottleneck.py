@@ -1,4 +1,4 @@
-"""What limited the speed of a training: compute, data or the network."""
+"""Detection of the bottleneck of a training: compute, data or network."""
 
 from __future__ import annotations
 
@@ -18,44 +18,49 @@ if TYPE_CHECKING:
 
 
 class Bottleneck(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Callback that says in one sentence, at the end, what limited the speed; for all ranks.
+    """Callback for all ranks that prints the bottleneck of the training at its end, in one sentence.
 
-    The time of a step is that for which it waits for its batch (data), that for which it waits for other ranks
-    (network), and the rest (compute). All ranks wait for the slowest one, so that its shares count: those of the rank
-    that waits least. The first step, which compiles, does not count. With `steps_per_execution` the time for data is
-    part of that for compute.
+    The time of a step consists of waiting for the batch (data), waiting for other ranks (network), and the rest
+    (compute). The sentence is about the slowest rank, the rank that waits least for others. The first step, which
+    compiles, is not counted. With `steps_per_execution`, the time for data is included in compute.
     """
 
-    reads_logs_late = True  # never
+    reads_logs_late = True  # reads no logs
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Let the steps measure how long they wait for data."""
-        self._total = self._data = self._network = 0.0
-        self._last: tuple[float, float, float] | None = None  # None before the first step of this start
+        """Let steps measure the time for which they wait for data."""
+        self._total_seconds = self._data_seconds = self._network_seconds = 0.0
+        self._last_clocks: tuple[float, float, float] | None = None  # None before the first step of this process
         self._state = self._model.training_state
         self._state.data_seconds = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """The time between epochs is no step's."""
-        self._last = self._last and self._clocks()
+        """Exclude the time between epochs."""
+        self._last_clocks = self._last_clocks and self._clocks()
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """On PyTorch, Keras has fetched the batch between two steps."""
-        if self._last and keras.backend.backend() == "torch":
-            self._data += time.perf_counter() - self._last[0]
+        """Measure the wait for data on PyTorch, on which Keras fetches the batch between two steps."""
+        if self._last_clocks and keras.backend.backend() == "torch":
+            self._data_seconds += time.perf_counter() - self._last_clocks[0]
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Add up the times of the step."""
-        now = self._clocks()
-        if self._last:
-            total, data, network = (new - old for new, old in zip(now, self._last, strict=True))
-            self._total, self._data, self._network = self._total + total, self._data + data, self._network + network
-        self._last = now
+        """Add the times of the step."""
+        clocks = self._clocks()
+        if self._last_clocks:
+            total, data, network = (new - old for new, old in zip(clocks, self._last_clocks, strict=True))
+            self._total_seconds, self._data_seconds, self._network_seconds = (
+                self._total_seconds + total,
+                self._data_seconds + data,
+                self._network_seconds + network,
+            )
+        self._last_clocks = clocks
 
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Compare the ranks, and print the sentence."""
+        """Compare the times of the ranks, and print the bottleneck."""
         self._state.data_seconds = self._state.last_batch = self._state.last_logs = None
-        ranks = checked_allgather("the times of steps", StepTimes(self._total, self._data, self._network))
+        ranks = checked_allgather(
+            "the times of steps", StepTimes(self._total_seconds, self._data_seconds, self._network_seconds)
+        )
         if world().rank == 0 and all(rank.total > 0 for rank in ranks):
             shares, sentence = describe(ranks)
             time_shares.clear()

@@ -1,4 +1,4 @@
-"""Stop at the first loss that is not a number, and name the step and the layer."""
+"""Stop the training at the first loss that is NaN or infinite, and name the step and the layer."""
 
 from __future__ import annotations
 
@@ -17,76 +17,80 @@ if TYPE_CHECKING:
 
 _SMALLER_STEPS = "lower the learning rate or warm it up, or clip gradients (global_clipnorm=1.0 of the optimizer)"
 
-_MAX_UNREAD = 4  # steps whose losses JAX may not have computed when the next one begins
+_MAX_UNREAD_STEPS = 4  # maximum number of steps whose losses JAX has not computed
 
 
-class _Step(NamedTuple):
-    """A step whose loss is not read yet; `where` says which one it is."""
+class _UnreadStep(NamedTuple):
+    """A step whose loss has not been read yet; `description` is its number as text."""
 
-    where: str
+    description: str
     loss: Data
     batch: Data
 
 
 class StopAtNaN(StepCounter):
-    """Callback that ends the training at the first loss that is NaN or infinite; for all ranks.
+    """Callback for all ranks that ends the training at the first loss that is NaN or infinite.
 
-    The step that has such a loss makes all weights NaN. So each step begins with a copy of the weights (not on JAX,
-    which gives their memory to the step). With the copy, the callback computes the outputs of all layers for the batch
-    of the step, and names the first one that is not finite.
+    A step with such a loss makes all weights NaN. So each step first copies the weights (not on JAX, which reuses their
+    memory). With the copy, the callback computes the outputs of all layers for the batch of the step, and names the
+    first layer whose output is not finite.
 
-    Reading a loss waits for its step. On JAX, which computes steps while Python prepares later ones, it is read when it
-    is there, a few steps later.
+    Reading a loss waits for its step. On JAX, which computes steps while Python prepares later steps, the loss is read
+    as soon as it is computed, a few steps later.
     """
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Let the steps copy the weights."""
-        model, self._unread = self.model, deque[_Step]()
+        """Let each step copy the weights."""
+        model, self._unread_steps = self.model, deque[_UnreadStep]()
         if model.training_state.weights_before or keras.backend.backend() == "jax":
             return
         model.training_state.weights_before = [
             keras.Variable(keras.ops.copy(variable.value), trainable=False, dtype=variable.dtype)
             for variable in model.variables
         ]
-        model.make_train_function(force=True)  # an earlier one has been traced without the copy
+        model.make_train_function(force=True)  # an existing train function was traced without the copy
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Check the loss, which is this rank's mean since the epoch began, and so stays NaN after a batch with NaN."""
+        """Check the loss, this rank's mean since the epoch began, which stays NaN after a batch with NaN."""
         super().on_train_batch_end(batch, logs)
-        where = f"step {batch + 1} of epoch {self._epoch}"
+        description = f"step {batch + 1} of epoch {self._epoch}"
         if self.steps_before:
-            where += f" (step {self._step} of the training)"
-        self._unread.append(_Step(where, (logs or {}).get("loss", 0.0), self._model.training_state.last_batch))
-        while self._unread and (is_computed(self._unread[0].loss) or len(self._unread) > _MAX_UNREAD):
-            self._check(self._unread.popleft())
+            description += f" (step {self._step} of the training)"
+        self._unread_steps.append(
+            _UnreadStep(description, (logs or {}).get("loss", 0.0), self._model.training_state.last_batch)
+        )
+        while self._unread_steps and (
+            is_computed(self._unread_steps[0].loss) or len(self._unread_steps) > _MAX_UNREAD_STEPS
+        ):
+            self._check(self._unread_steps.popleft())
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Check the remaining losses, before the epoch's model is saved."""
-        while self._unread:
-            self._check(self._unread.popleft())
+        while self._unread_steps:
+            self._check(self._unread_steps.popleft())
         super().on_epoch_end(epoch, logs)
 
-    def _check(self, step: _Step) -> None:
+    def _check(self, step: _UnreadStep) -> None:
         if math.isfinite(loss := float(step.loss)):
             return
         cause, hint = self._find_cause(step.batch)
-        raise HpcrunError(f"the loss is {loss} at {step.where}: {cause}", hint=hint, exit_code=1)
+        raise HpcrunError(f"the loss is {loss} at {step.description}: {cause}", hint=hint, exit_code=1)
 
     def _find_cause(self, batch: Data) -> tuple[str, str]:
-        model, before = self.model, self._model.training_state.weights_before
+        model, saved_weights = self.model, self._model.training_state.weights_before
         if batch is None:
             return _first_bad_weights(model), _SMALLER_STEPS
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(getattr(batch, "data", batch))
         for name, value in {"inputs": x, "targets": y, "sample weights": sample_weight}.items():
             if not all(_is_finite(tensor) for tensor in keras.tree.flatten(value)):
                 return f"the {name} of this batch are not finite", "check the data"
-        if len(before) != len(model.variables):  # a custom step builds layers; or on JAX
+        if len(saved_weights) != len(model.variables):  # a custom step has built layers, or the backend is JAX
             return _first_bad_weights(model), _SMALLER_STEPS
-        for variable, copy in zip(model.variables, before, strict=True):
+        for variable, copy in zip(model.variables, saved_weights, strict=True):
             variable.assign(copy.value)
         try:
             layer = first_bad_layer(model, x)
-        except Exception:  # noqa: BLE001  (a model that cannot be taken apart must not hide the NaN)
+        except Exception:  # noqa: BLE001  (an error here must not hide the NaN)
             return _first_bad_weights(model), _SMALLER_STEPS
         if layer:
             return f"the first output that is not finite is that of layer {layer}", _SMALLER_STEPS
@@ -97,11 +101,11 @@ class StopAtNaN(StepCounter):
 
 
 def first_bad_layer(model: keras.Model, x: Data) -> str | None:
-    """Return the name of the first layer whose output is not finite, or None.
+    """Return the name of the first layer whose output is not finite; None if all are finite.
 
     Args:
         model: A functional or sequential model, with the weights to test.
-        x: A batch of its inputs.
+        x: A batch of inputs of the model.
     """
     outputs: list[tuple[keras.Layer, Keras]] = []
     for layer in model.layers:
@@ -109,17 +113,17 @@ def first_bad_layer(model: keras.Model, x: Data) -> str | None:
         outputs += [(layer, tensor) for tensor in flat if "float" in keras.backend.standardize_dtype(tensor.dtype)]
     sums = [keras.ops.sum(keras.ops.absolute(keras.ops.cast(tensor, "float32"))) for _, tensor in outputs]
     values = _call(keras.Model(model.inputs, sums), x)
-    bad = next((layer for (layer, _), value in zip(outputs, values, strict=True) if not _is_finite(value)), None)
-    if bad is None:
+    bad_layer = next((layer for (layer, _), value in zip(outputs, values, strict=True) if not _is_finite(value)), None)
+    if bad_layer is None:
         return None
-    if isinstance(bad, keras.Model):  # a network inside a network
-        inner = first_bad_layer(bad, _call(keras.Model(model.inputs, bad.input), x))
-        return f"{bad.name}/{inner}" if inner else str(bad.name)
-    return str(bad.name)
+    if isinstance(bad_layer, keras.Model):  # a nested model
+        inner = first_bad_layer(bad_layer, _call(keras.Model(model.inputs, bad_layer.input), x))
+        return f"{bad_layer.name}/{inner}" if inner else str(bad_layer.name)
+    return str(bad_layer.name)
 
 
 def _call(probe: keras.Model, x: Data) -> Any:
-    """Call a model as in a training step; compiled, or all layers' outputs would be in memory at once."""
+    """Call a model in training mode; compiled on TensorFlow, to free the outputs of layers early."""
     if keras.backend.backend() != "tensorflow":
         return probe(x, training=True)
     import tensorflow as tf
@@ -128,10 +132,10 @@ def _call(probe: keras.Model, x: Data) -> Any:
 
 
 def _first_bad_weights(model: keras.Model) -> str:
-    bad = [v.path for v in model.variables if not _is_finite(v.value)]
-    if not bad:
+    bad_paths = [v.path for v in model.variables if not _is_finite(v.value)]
+    if not bad_paths:
         return "all weights are finite"
-    return f"{len(bad)} of {len(model.variables)} weights are not finite, first {bad[0]}"
+    return f"{len(bad_paths)} of {len(model.variables)} weights are not finite, first {bad_paths[0]}"
 
 
 def _is_finite(tensor: Data) -> bool:

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class MetricFiles(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Callback that repeats each epoch of ``metrics.jsonl`` in other formats, for rank 0.
+    """Callback for rank 0 that writes the epochs of ``metrics.jsonl`` in other formats.
 
-    ``metrics.csv`` has a row for each epoch. Only TensorFlow writes the folder ``tensorboard``.
-    Both match ``metrics.jsonl``, also after a restart that repeats epochs.
+    ``metrics.csv`` has one row per epoch. The folder ``tensorboard`` is written only if TensorFlow is loaded. Both
+    files agree with ``metrics.jsonl``, also after a restart that repeats epochs.
 
     Args:
-        folder: Where the files are written.
+        folder: Folder for the files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +45,7 @@ class MetricFiles(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
             replace_text(self.folder / "metrics.csv", _to_csv(entries))
             if "tensorflow" in sys.modules:
                 self._write_event(entries[-1])
-        except Exception as error:  # noqa: BLE001  (an error of the disk must not end the training; TensorFlow has its own)
+        except Exception as error:  # noqa: BLE001  (a disk error must not end training; TensorFlow has its own errors)
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             print(f"WARNING: metrics.csv is not written in {self.folder}: {reason}", file=sys.stderr)
 
@@ -63,14 +63,16 @@ class MetricFiles(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         if name not in self._writers:
             permissions.make_folder(folder)
             self._writers[name] = tf.summary.create_file_writer(str(folder))
-        # tf.summary.scalar needs the package tensorboard, which is needed to read the files only.
-        scalar = tf.compat.v1.SummaryMetadata(data_class=1, plugin_data={"plugin_name": "scalars"})
+        # tf.summary.scalar would need the package tensorboard, which is otherwise needed only to read the files.
+        scalar_metadata = tf.compat.v1.SummaryMetadata(data_class=1, plugin_data={"plugin_name": "scalars"})
         with self._writers[name].as_default():
             for tag, value in entry.items():
                 if tag not in {"fit", "epoch", "epochs"} and isinstance(value, int | float):
-                    tf.summary.write(tag, tf.constant(float(value), tf.float32), step=entry["epoch"], metadata=scalar)
+                    tf.summary.write(
+                        tag, tf.constant(float(value), tf.float32), step=entry["epoch"], metadata=scalar_metadata
+                    )
             self._writers[name].flush()
-        for file in folder.iterdir():  # TensorFlow created it with the permissions of the umask
+        for file in folder.iterdir():  # TensorFlow created the file with the permissions of the umask
             file.chmod(0o600 | folder.stat().st_mode & 0o044)
 
 
@@ -78,7 +80,7 @@ def _read_epochs(file: Path) -> list[dict[str, Any]]:
     entries = []
     with suppress(OSError):
         for line in file.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):  # a line of the user's own
+            with suppress(ValueError):  # a line that the user wrote
                 entry = json.loads(line)
                 if isinstance(entry, dict) and "epoch" in entry:
                     entries.append(entry)

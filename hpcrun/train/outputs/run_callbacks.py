@@ -1,4 +1,4 @@
-"""The callbacks of a training that leaves its models, labels and metrics in the run directory."""
+"""The callbacks of a training that saves models, labels and metrics in the run directory."""
 
 from __future__ import annotations
 
@@ -28,39 +28,44 @@ def run_callbacks(
     mode: str = "auto",
     folder: str | os.PathLike[str] | None = None,
 ) -> list[Callback]:
-    """Return callbacks for `fit` that leave a run's models and labels in its directory.
+    """Return callbacks for `fit` that save models, labels and metrics in the run directory.
 
     After each epoch, rank 0 replaces ``model.keras``, and ``best.keras`` if the validation metric is the best so far.
-    If the optimizer keeps moving averages of the weights (`use_ema=True`), these are saved, and validated.
-    ``saved_model.json`` names the files, ``labels.txt`` has the names of the outputs; `write_result` records them.
-    ``metrics.csv`` and the folder ``tensorboard`` repeat ``metrics.jsonl``. The first loss that is NaN or infinite ends
-    the training with an error that names step and layer. At the end, rank 0 prints what limited the speed.
+    If the optimizer keeps moving averages of the weights (`use_ema=True`), the averages are validated and saved.
+    ``saved_model.json`` names the files, ``labels.txt`` has the class names; `write_result` records both.
+    ``metrics.csv`` and the folder ``tensorboard`` have the values of ``metrics.jsonl``. The first loss that is NaN or
+    infinite ends the training with an error that names the step and the layer. At the end, rank 0 prints the bottleneck
+    of the training.
 
     Args:
-        labels: Names of the outputs, in their order.
-        log_every: Print the step, its loss and images/s every so many steps; 0 never.
+        labels: Class name of each output.
+        log_every: Number of steps between log lines with the step, its loss and images/s; 0: no such lines.
         monitor: The metric of the best model; default: ``val_accuracy``, or else ``val_loss``.
         mode: "min" or "max"; "auto" is max for accuracy, AUC, precision, recall, F-scores and IoU, else min.
-        folder: Where the files are (default: ``$HPCRUN_RUN_DIR``; without both, no files are written).
+        folder: Folder for the files; default: ``$HPCRUN_RUN_DIR``; if that is unset, no files are written.
 
     Returns:
-        A list for `fit(callbacks=...)`, which other callbacks may follow.
+        The callbacks for `fit(callbacks=...)`, before the user's callbacks.
 
     Raises:
-        HpcrunError: `mode` is not one of the three, `log_every` is negative, or `folder` cannot be made.
+        HpcrunError: `mode` is unknown, `log_every` is negative, or `folder` cannot be created.
     """
     if mode not in {"auto", "min", "max"}:
         raise HpcrunError(f"run_callbacks got mode={mode!r}", hint='"min", "max" or "auto"')
     if log_every < 0:
         raise HpcrunError(f"run_callbacks got log_every={log_every}", hint="a number of steps, or 0 for no such lines")
-    target = Path(folder) if folder is not None else run_dir()
-    if target and folder is not None:
+    output_folder = Path(folder) if folder is not None else run_dir()
+    if output_folder and folder is not None:
         try:
-            target.mkdir(parents=True, exist_ok=True)
+            output_folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise HpcrunError(
                 f"run_callbacks got folder={str(folder)!r}: {error.strerror}", hint="a folder to write to"
             ) from None
-    everywhere = [StopAtNaN(), Bottleneck(), ValidateAveraged(), *([StepLog(log_every)] if log_every else [])]
-    writers = [MetricFiles(target), SaveModels(target, labels, monitor, mode)] if target else []
-    return [Callback(c, all_ranks=True) for c in everywhere] + [Callback(c, all_ranks=False) for c in writers]
+    all_rank_callbacks = [StopAtNaN(), Bottleneck(), ValidateAveraged(), *([StepLog(log_every)] if log_every else [])]
+    rank_0_callbacks = (
+        [MetricFiles(output_folder), SaveModels(output_folder, labels, monitor, mode)] if output_folder else []
+    )
+    return [Callback(c, all_ranks=True) for c in all_rank_callbacks] + [
+        Callback(c, all_ranks=False) for c in rank_0_callbacks
+    ]

@@ -1,4 +1,4 @@
-"""Saved Keras models and labels of a run: the last epoch's and the best one's."""
+"""Saved Keras models of a run, of the last and of the best epoch, and its labels."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
     from hpcrun.train.types import Logs
 
 _LARGER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "fbeta", "fmeasure", "iou")
-"""Parts of the names of metrics, as in Keras's ModelCheckpoint, and of others that Keras has."""
+"""Parts of the names of metrics that are better if larger, as in Keras's ModelCheckpoint and some more."""
 
 
 class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Callback that saves the model after each epoch, for rank 0.
+    """Callback for rank 0 that saves the model after each epoch.
 
-    ``model.keras`` is that of the last epoch, ``best.keras`` that of the best validation metric so far, both with the
-    moving averages of the weights if the optimizer keeps them (`use_ema=True`). Line k of ``labels.txt`` is the name of
-    output k - 1. ``saved_model.json`` names the files, and is replaced after them: a reader never sees half a file.
+    ``model.keras`` is the model of the last epoch, ``best.keras`` the model with the best validation metric so far.
+    Both contain the moving averages of the weights if the optimizer keeps averages (`use_ema=True`). Line k of
+    ``labels.txt`` is the name of output k - 1. ``saved_model.json`` names the files. All files are replaced atomically,
+    ``saved_model.json`` last.
 
-    The best value so far is part of the checkpoint of a `fit`, so that a restart does not replace a better model.
+    The best value so far is saved in checkpoints, so that a restart does not replace a better model.
 
     Args:
-        folder: Where the files are.
-        labels: Names of the outputs.
+        folder: Folder for the files.
+        labels: Class name of each output.
         monitor: The metric of the best model; default: ``val_accuracy``, or else ``val_loss``.
         mode: "min" or "max"; "auto" is max for accuracy, AUC, precision, recall, F-scores and IoU, else min.
     """
@@ -55,42 +56,44 @@ class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
             replace_text(self.folder / LABELS, "".join(f"{' '.join(label.split())}\n" for label in self.labels))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Save the model, and keep it if it is the best one."""
+        """Save the model; also as the best model if its metric is the best so far."""
         try:
             self._save()
             if self._improves(logs or {}):
                 self.best_epoch = epoch + 1
-                _link(self.folder / LAST, self.folder / BEST)
+                _link_or_copy(self.folder / LAST, self.folder / BEST)
             self._record(epoch + 1)
         except Exception as error:  # noqa: BLE001  (a full disk or a layer that cannot be saved must not end the training)
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             print(f"WARNING: the model is not saved in {self.folder}: {reason}", file=sys.stderr)
 
     def _save(self) -> None:
-        new = self.folder / f".new.{LAST}"
+        draft = self.folder / f".new.{LAST}"
         try:
             with averaged_weights(self.model):
-                self.model.save(new)
-            new.chmod(0o600 | self.folder.stat().st_mode & 0o044)
-            new.replace(self.folder / LAST)
+                self.model.save(draft)
+            draft.chmod(0o600 | self.folder.stat().st_mode & 0o044)
+            draft.replace(self.folder / LAST)
         finally:
-            new.unlink(missing_ok=True)
+            draft.unlink(missing_ok=True)
 
     def _improves(self, logs: dict[str, Any]) -> bool:
-        """Record the value of the metric, and return whether it is the best one so far."""
+        """Record the value of the metric, and return whether it is the best value so far."""
         if self.monitor is None:
             self.monitor = next((name for name in ("val_accuracy", "val_loss") if name in logs), None)
         if self.monitor not in logs:  # no validation after this epoch
             return False
         value = float(logs[self.monitor])
         name = self.monitor.lower()
-        smaller = self.mode == "min" or (self.mode == "auto" and not any(word in name for word in _LARGER_IS_BETTER))
+        smaller_is_better = self.mode == "min" or (
+            self.mode == "auto" and not any(word in name for word in _LARGER_IS_BETTER)
+        )
         if math.isnan(value):
             return False
-        better = self.best is None or (value < self.best if smaller else value > self.best)
-        if better:
+        is_best = self.best is None or (value < self.best if smaller_is_better else value > self.best)
+        if is_best:
             self.best = value
-        return better
+        return is_best
 
     def _record(self, epoch: int) -> None:
         entry: dict[str, Any] = {"epoch": epoch, "file": LAST}
@@ -103,28 +106,28 @@ class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
 
 
 def describe_input(model: keras.Model) -> dict[str, Any]:
-    """Return the ``image_size`` and the ``scaling`` of a model's input, as far as they are known.
+    """Return the ``image_size`` and the ``scaling`` of a model's input; None if unknown.
 
-    The scaling is "in the model" if it takes pixels of 0 to 255, which its first layers convert.
+    The scaling is "in the model" if layers of the model rescale pixels of 0 to 255.
 
     Args:
         model: A built model.
     """
     shape = getattr(model, "input_shape", None)
     size = shape[1] if isinstance(shape, tuple) and len(shape) == 4 else None
-    converts = any(
+    has_scaling = any(
         isinstance(layer, keras.layers.Rescaling | keras.layers.Normalization)
         for layer in model._flatten_layers(include_self=False)  # noqa: SLF001
     )
-    return {"image_size": size, "scaling": "in the model" if converts else None}
+    return {"image_size": size, "scaling": "in the model" if has_scaling else None}
 
 
-def _link(file: Path, other: Path) -> None:
-    """Make `other` the same file as `file`, which is only ever replaced, or a copy where there are no hard links."""
-    new = other.with_name(f".new.{other.name}")
-    new.unlink(missing_ok=True)
+def _link_or_copy(file: Path, target: Path) -> None:
+    """Replace `target` by a hard link to `file`; by a copy if the file system has no hard links."""
+    draft = target.with_name(f".new.{target.name}")
+    draft.unlink(missing_ok=True)
     try:
-        os.link(file, new)
+        os.link(file, draft)
     except OSError:
-        shutil.copy(file, new)
-    new.replace(other)
+        shutil.copy(file, draft)
+    draft.replace(target)

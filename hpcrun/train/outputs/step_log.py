@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class StepCounter(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Callback that counts the steps of a `fit`, also through restarts in the middle of an epoch."""
+    """Callback that counts the steps of a `fit`, also if restarts interrupt an epoch."""
 
     reads_logs_late = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.steps_before = 0  # in complete epochs; part of checkpoints
+        self.steps_before = 0  # number of steps in complete epochs; saved in checkpoints
         self._epoch = self._batches = 0
 
     @property
     def _step(self) -> int:
-        """The number of steps so far."""
+        """Number of steps of the `fit` so far."""
         return self.steps_before + self._batches
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
@@ -37,7 +37,7 @@ class StepCounter(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         self._epoch, self._batches = epoch + 1, 0
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Count the batches before this one, which an earlier start may have done."""
+        """Count the batches before this batch, also those of an earlier process."""
         self._batches = batch
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
@@ -45,54 +45,54 @@ class StepCounter(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         self._batches = batch + 1
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Count the epoch."""
+        """Add the steps of the epoch."""
         self.steps_before, self._batches = self._step, 0
 
 
 class StepLog(StepCounter):
-    """Callback that prints a line every few steps, on rank 0; all ranks run it, because the line covers all of them.
+    """Callback for all ranks that prints a log line about all ranks every few steps, on rank 0.
 
-    ``2026-03-07 12:25:55.206783: step 10, loss = 13.71 (9.4 examples/sec; 3.394 sec/batch)``: the number of steps since
-    the training began, the mean loss, images per second and the time of a batch since the previous line.
+    ``2026-03-07 12:25:55.206783: step 10, loss = 13.71 (9.4 examples/sec; 3.394 sec/batch)``: the number of steps of
+    the training; since the previous line, the mean loss, images per second, and seconds per batch.
 
     Args:
-        every: The number of steps between two lines.
+        every: Number of steps between two lines.
     """
 
     def __init__(self, every: int) -> None:
         super().__init__()
         self.every = every
-        self._start: tuple[float, int, np.ndarray] | None = None  # of the interval: time, step, totals
+        self._start: tuple[float, int, np.ndarray] | None = None  # start of the interval: clock, step, totals
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """End the interval: validation and saving are not part of a step."""
+        """End the interval, because validation and saving are not part of a step."""
         super().on_epoch_begin(epoch, logs)
         self._start = None
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """Begin an interval."""
+        """Begin an interval between two lines."""
         super().on_train_batch_begin(batch, logs)
         if self._start is None:
             self._start = (time.perf_counter(), self._step, self._totals())
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Print the line if it is due."""
-        before = self._step
+        """Print the line if the interval is complete."""
+        previous_step = self._step
         super().on_train_batch_end(batch, logs)
-        if before // self.every == self._step // self.every or self._start is None:
+        if previous_step // self.every == self._step // self.every or self._start is None:
             return
-        begin, first, totals_before = self._start
-        totals, now = self._totals(), time.perf_counter()
-        loss_sum, samples = totals - totals_before
+        start_time, start_step, start_totals = self._start
+        totals, end_time = self._totals(), time.perf_counter()
+        loss_sum, samples = totals - start_totals
         loss = loss_sum / samples if samples else to_numbers(logs).get("loss", float("nan"))
-        rate = f"{samples / (now - begin):.1f} examples/sec; " if samples else ""
-        seconds = (now - begin) / (self._step - first)
+        rate = f"{samples / (end_time - start_time):.1f} examples/sec; " if samples else ""
+        seconds = (end_time - start_time) / (self._step - start_step)
         if world().rank == 0:
             clock = datetime.now().isoformat(sep=" ", timespec="microseconds")  # noqa: DTZ005  (as Inception prints it)
             print_line(f"{clock}: step {self._step}, loss = {loss:.2f} ({rate}{seconds:.3f} sec/batch)")
-        self._start = (now, self._step, totals)
+        self._start = (end_time, self._step, totals)
 
     def _totals(self) -> np.ndarray:
-        """Return the sum of the losses of this epoch's samples on all ranks, and their number; zeros if unknown."""
+        """Return the sum of losses and the number of samples of this epoch, over all ranks; zeros if unknown."""
         tracker = next((m for m in self.model.metrics if m.name == "loss" and hasattr(m, "count")), None)
         return allreduce(np.array([tracker.total, tracker.count] if tracker else [0, 0], np.float64))

@@ -1,1 +1,1 @@
-"""The ranks of a job: their number and place, synchronization, and what happens when one fails."""
+"""The ranks of a job: number, hosts and devices, synchronization, and failures."""

@@ -14,44 +14,44 @@ from hpcrun.train.ranks.world import world
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-WIDTH = 80  # maximum characters of a value in an error
+MAX_VALUE_CHARACTERS = 80  # maximum length of a value in an error message, in characters
 _HINT = (
-    "all ranks must call it with the same arguments: look for values that depend on the rank, the host, the time or an "
-    "unseeded random number"
+    "all ranks must make the call with the same arguments: look for values that depend on the rank, the host, the time "
+    "or an unseeded random number"
 )
 
 
-class _Nothing:
+class _MissingValue:
     def __repr__(self) -> str:
         return "nothing"
 
 
-def require_agreement(things: Mapping[str, object], hint: str = _HINT) -> None:
-    """Refuse values that differ between ranks, with one collective for all of them; every rank must call this.
+def require_agreement(values: Mapping[str, object], hint: str = _HINT) -> None:
+    """Raise an error if values differ between ranks. Collective.
 
     Args:
-        things: Picklable values by the names that the error uses: `{"batch size": 64, "epochs": 3}`.
-        hint: The hint of the error.
+        values: Picklable values by their names in the error message: `{"batch size": 64, "epochs": 3}`.
+        hint: Hint of the error.
 
     Raises:
         HpcrunError: The ranks' values differ; raised on all ranks, with the same message.
     """
     if world().size == 1:
         return
-    gathered = checked_allgather("the comparison of arguments", dict(things))
-    nothing = _Nothing()
+    gathered = checked_allgather("the comparison of arguments", dict(values))
+    missing = _MissingValue()
     differences = []
     for name in dict.fromkeys(name for local in gathered for name in local):
         groups: list[tuple[object, list[int]]] = []
         for rank, local in enumerate(gathered):
-            value = local.get(name, nothing)
+            value = local.get(name, missing)
             ranks = next((ranks for other, ranks in groups if _is_same(value, other)), None)
             if ranks is None:
                 groups.append((value, [rank]))
             else:
                 ranks.append(rank)
         if len(groups) > 1:
-            differences.append(f"{name}: " + "; ".join(f"{_cut(v)} on {format_ranks(r)}" for v, r in groups))
+            differences.append(f"{name}: " + "; ".join(f"{_abbreviate(v)} on {format_ranks(r)}" for v, r in groups))
     if differences:
         raise HpcrunError(
             "the ranks disagree about the " + ", and about the ".join(differences),
@@ -59,13 +59,17 @@ def require_agreement(things: Mapping[str, object], hint: str = _HINT) -> None:
         )
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(left: Any, right: Any) -> bool:
     with suppress(Exception):  # arrays have no single truth value, and classes may raise anything
-        if one is other or bool(one == other):
+        if left is right or bool(left == right):
             return True
-    return pickle.dumps(one) == pickle.dumps(other)  # NaN equals NaN
+    return pickle.dumps(left) == pickle.dumps(right)  # NaN equals NaN
 
 
-def _cut(value: object) -> str:
+def _abbreviate(value: object) -> str:
     text = " ".join(repr(value).split())
-    return text if len(text) <= WIDTH else f"{text[: WIDTH // 2]} ... {text[-WIDTH // 2 :]}"
+    return (
+        text
+        if len(text) <= MAX_VALUE_CHARACTERS
+        else f"{text[: MAX_VALUE_CHARACTERS // 2]} ... {text[-MAX_VALUE_CHARACTERS // 2 :]}"
+    )

@@ -1,4 +1,4 @@
-"""Checked collectives: ranks that make different calls get an error instead of waiting for ever."""
+"""Checked collectives: ranks that make different calls get an error instead of waiting forever."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_LISTED_PARTS = 8  # of a list in an error
+MAX_LISTED_PARTS = 8  # maximum number of list items in an error message
 
 
-def checked_barrier(what: str = "a collective call") -> None:
+def checked_barrier(description: str = "a collective call") -> None:
     """Wait for all ranks without keeping a core busy, and check that they call the same collective.
 
-    Ranks are seconds apart after imports, tracing or loading; this synchronizes them before the next collective.
+    Ranks can be seconds apart after imports, tracing or loading; a barrier synchronizes them before a collective.
 
     Args:
-        what: A description of the collective that follows.
+        description: Description of the collective that follows.
 
     Raises:
-        HpcrunError: Other ranks made another call; raised on all ranks, with the same message.
+        HpcrunError: Ranks made different calls; raised on all ranks, with the same message.
     """
     from mpi4py import MPI
 
-    comm, digest, pause = world().comm, zlib.crc32(what.encode()), 0.0
+    comm, digest, pause = world().comm, zlib.crc32(description.encode()), 0.0
     extremes = packed("q", [digest, -digest])
-    with waiting(what):
+    with waiting(description):
         request = comm.Iallreduce(MPI.IN_PLACE, extremes, MPI.MAX)
         while not request.Test():
             time.sleep(pause)
@@ -46,7 +46,7 @@ def checked_barrier(what: str = "a collective call") -> None:
         if extremes[0] == -extremes[1]:
             return
         gathered: dict[str, list[int]] = {}
-        for rank, call in enumerate(comm.allgather(f"{what} at {script_position(deep=False)}")):
+        for rank, call in enumerate(comm.allgather(f"{description} at {script_position(deep=False)}")):
             gathered.setdefault(call, []).append(rank)
     raise HpcrunError(
         "the ranks made different calls: "
@@ -57,29 +57,29 @@ def checked_barrier(what: str = "a collective call") -> None:
     )
 
 
-def checked_allgather(what: str, local: T) -> list[T]:
-    """Gather the values of all ranks, in rank order; every rank must call this.
+def checked_allgather(description: str, local: T) -> list[T]:
+    """Gather the values of all ranks, in rank order. Collective.
 
     Args:
-        what: A description of the values.
+        description: Description of the values.
         local: This rank's picklable value.
     """
     if world().size == 1:
         return [local]
-    checked_barrier(what)
-    with waiting(what):
+    checked_barrier(description)
+    with waiting(description):
         return list(world().comm.allgather(local))
 
 
-def on_rank_0(what: str, function: Callable[[], T]) -> T:
-    """Call a function on rank 0 alone, and return its result on all ranks; every rank must call this.
+def on_rank_0(description: str, function: Callable[[], T]) -> T:
+    """Call a function on rank 0 only, and return its result on all ranks. Collective.
 
     Args:
-        what: A description of the result.
-        function: Returns something that can be pickled.
+        description: Description of the result.
+        function: Function with a picklable result.
 
     Raises:
-        HpcrunError: The function raised it, or an OSError; raised on all ranks, with the same message.
+        HpcrunError: The function raised an HpcrunError or OSError; raised on all ranks, with the same message.
     """
     result, problem = None, None
     if world().rank == 0:
@@ -88,10 +88,10 @@ def on_rank_0(what: str, function: Callable[[], T]) -> T:
         except HpcrunError as error:
             problem = error.message, error.hint
         except OSError as error:
-            problem = f"{error.filename or what}: {error.strerror or error}", None
+            problem = f"{error.filename or description}: {error.strerror or error}", None
     if world().size > 1:
-        checked_barrier(what)
-        with waiting(what):
+        checked_barrier(description)
+        with waiting(description):
             result, problem = world().comm.bcast((result, problem))
     if problem:
         raise HpcrunError(problem[0], hint=problem[1])
@@ -102,39 +102,39 @@ def barrier() -> None:
     """Wait until every rank calls this.
 
     Raises:
-        HpcrunError: Some ranks made another call.
+        HpcrunError: Ranks made different calls.
     """
     if world().size > 1:
         checked_barrier("barrier()")
 
 
 def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
-    """Return the sum over all ranks (MPI_Allreduce with MPI_SUM); every rank must call this.
+    """Return the sum over all ranks (MPI_Allreduce with MPI_SUM). Collective.
 
     Args:
         array: A number or an array, of one shape and dtype on all ranks.
 
     Returns:
-        A new array of that shape and dtype; for booleans, the number of ranks with True.
+        A new array of the same shape and dtype; for booleans, the number of ranks with True, as int.
 
     Raises:
         HpcrunError: The argument is not numeric, or is a list of arrays of several shapes; the ranks' shapes or dtypes
-            differ; or some ranks made another call.
+            differ; or ranks made different calls.
     """
     import numpy as np
 
     try:
         local = np.asarray(array)
-    except (TypeError, ValueError):  # NumPy cannot stack it
+    except (TypeError, ValueError):  # NumPy cannot convert the argument
         local = np.empty((), object)
     dtype = np.dtype(int) if local.dtype.kind == "b" else local.dtype.newbyteorder("=")
     local = np.ascontiguousarray(local, dtype).reshape(local.shape)
-    numbers = local.dtype.kind in "iufc"
-    description = f"{local.dtype}{list(local.shape)}" if numbers or local.shape else _describe(array)
-    what = f"allreduce() of {description}"
+    is_numeric = local.dtype.kind in "iufc"
+    description = f"{local.dtype}{list(local.shape)}" if is_numeric or local.shape else _describe(array)
+    call = f"allreduce() of {description}"
     if world().size > 1:
-        checked_barrier(what)  # before errors: an error of all ranks is printed once
-    if not numbers:
+        checked_barrier(call)  # before the error, so that it is printed only once
+    if not is_numeric:
         raise HpcrunError(
             f"allreduce() got {description}",
             hint="give one array of int, float32, float64 or complex numbers, which MPI can add up; "
@@ -143,7 +143,7 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
     if world().size == 1:
         return local.copy()
     total = np.empty_like(local)
-    with waiting(what):
+    with waiting(call):
         world().comm.Allreduce(local, total)
     return total
 

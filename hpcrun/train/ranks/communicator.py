@@ -1,4 +1,4 @@
-"""MPI communicator whose collective calls mark that this rank waits in them."""
+"""MPI communicator whose collectives record that this rank waits for other ranks."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ _COLLECTIVES = (
 
 
 def duplicate_communicator(comm: Comm) -> Comm:
-    """Return a duplicate of an mpi4py communicator, independent of the script's calls on the original.
+    """Duplicate an mpi4py communicator; collectives of the duplicate are independent of the original's.
 
     Args:
-        comm: The original; all of its ranks must call this.
+        comm: The communicator to duplicate. Collective.
     """
-    return _marked_class()(comm.Dup())
+    return _watched_class()(comm.Dup())
 
 
 @cache
-def _marked_class() -> Any:
+def _watched_class() -> Any:
     from mpi4py import MPI
 
-    methods = {name: _marked(name, getattr(MPI.Intracomm, name)) for name in _COLLECTIVES}
+    methods = {name: _record_wait(name, getattr(MPI.Intracomm, name)) for name in _COLLECTIVES}
     return type("Watched", (MPI.Intracomm,), methods)
 
 
-def _marked(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    what = f"MPI's {name}"
+def _record_wait(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    description = f"MPI's {name}"
 
     @wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if current_wait():  # an outer mark describes it better
+    def waiting_method(*args: Any, **kwargs: Any) -> Any:
+        if current_wait():  # the outer description is better
             return method(*args, **kwargs)
-        with waiting(what):
+        with waiting(description):
             return method(*args, **kwargs)
 
-    return call
+    return waiting_method

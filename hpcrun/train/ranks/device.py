@@ -17,13 +17,13 @@ _HINT = "call hpcrun.train.init() before the first tensor or model"
 
 
 def bind_device(me: World) -> str:
-    """Bind this rank to its share of the host's CPU threads, and to one GPU if there are GPUs.
+    """Let this rank use its part of the host's CPU threads, and one GPU if there are GPUs.
 
-    The launcher may already have restricted CUDA_VISIBLE_DEVICES to this rank's GPU: the index is the local rank modulo
-    the number of GPUs that the library sees.
+    The index of the GPU is the local rank modulo the number of GPUs that the library sees, because the launcher may
+    already have restricted CUDA_VISIBLE_DEVICES to this rank's GPU.
 
     Args:
-        me: This rank and its place among the others.
+        me: This rank, and its hosts and CPU threads.
 
     Returns:
         A description of the device.
@@ -31,7 +31,7 @@ def bind_device(me: World) -> str:
     Raises:
         HpcrunError: TensorFlow has already initialized its GPUs.
     """
-    if gpu := {"jax": _jax, "torch": _torch}.get(keras_backend(), _tensorflow)(me):
+    if gpu := {"jax": _bind_jax, "torch": _bind_torch}.get(keras_backend(), _bind_tensorflow)(me):
         return gpu
     if me.rank == 0 and int(os.environ.get("HPCRUN_GPUS_PER_NODE") or 0) > 0:
         gpus_per_node, library = os.environ["HPCRUN_GPUS_PER_NODE"], keras_library()
@@ -43,8 +43,8 @@ def bind_device(me: World) -> str:
     return f"CPU ({pluralize(me.threads, 'thread')})"
 
 
-def _tensorflow(me: World) -> str | None:
-    """Bind TensorFlow; GPU memory grows on demand, because ranks may share a GPU."""
+def _bind_tensorflow(me: World) -> str | None:
+    """Set TensorFlow's threads and GPU; GPU memory grows on demand, because ranks may share a GPU."""
     with drop_startup_messages():
         import tensorflow as tf
 
@@ -71,7 +71,7 @@ def _tensorflow(me: World) -> str | None:
     return str(tf.config.experimental.get_device_details(gpus[me.local_rank % len(gpus)]).get("device_name", "GPU"))
 
 
-def _torch(me: World) -> str | None:
+def _bind_torch(me: World) -> str | None:
     import torch
 
     torch.set_num_threads(me.threads)
@@ -81,16 +81,16 @@ def _torch(me: World) -> str | None:
     return str(torch.cuda.get_device_name())
 
 
-def _jax(me: World) -> str | None:
-    # XLA's CPU client reads this at start, and would otherwise use a thread for every core of the host. The last of two
-    # equal flags wins, which is the user's. A value without a dash is the name of a file with flags.
+def _bind_jax(me: World) -> str | None:
+    # XLA's CPU client reads XLA_FLAGS at start, and would otherwise use one thread per core of the host. If a flag
+    # occurs twice, the last (the user's) wins. A value without a dash is the name of a file with flags.
     flags = os.environ.get("XLA_FLAGS", "").strip()
     if me.size > 1 and (not flags or flags.startswith("-")):
-        eigen = f"--xla_cpu_multi_thread_eigen={'true' if me.threads > 1 else 'false'}"
-        os.environ["XLA_FLAGS"] = f"{eigen} {flags}".strip()
+        threads_flag = f"--xla_cpu_multi_thread_eigen={'true' if me.threads > 1 else 'false'}"
+        os.environ["XLA_FLAGS"] = f"{threads_flag} {flags}".strip()
     import jax
 
-    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        jax.config.update("jax_cuda_visible_devices", str(me.local_rank % len(visible.split(","))))
+    if visible_gpus := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        jax.config.update("jax_cuda_visible_devices", str(me.local_rank % len(visible_gpus.split(","))))
     device = jax.devices()[0]
     return str(device.device_kind) if device.platform == "gpu" else None

@@ -1,8 +1,8 @@
 """Failure handling: an error on one rank ends all ranks, and is printed once.
 
-If a rank exits while the others wait in a collective, they wait until the job's time limit; MPI ends the job only on
-`MPI_Abort` (MPI 4.1, section 9.4). So every early exit of a rank calls it. A mistake in the script fails on all ranks:
-rank 0 receives all failures and prints the first one.
+If a rank exits while the others wait in a collective, they wait until the job's time limit: MPI ends the job only on
+`MPI_Abort` (MPI 4.1, section 9.4). So every early exit of a rank calls `MPI_Abort`. A mistake in the script usually
+fails on all ranks: rank 0 receives all failures, and only the first is printed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from hpcrun.train.ranks.peers import Peers
     from hpcrun.train.types import Json
 
-FLUSH_SECONDS = 1.0  # mpiexec ends at the abort and loses output that it has not forwarded yet
-MAX_ERROR_CHARACTERS = 100_000  # of an error that is sent to rank 0
+FLUSH_SECONDS = 1.0  # pause before MPI_Abort, because mpiexec loses output that it has not yet forwarded
+MAX_ERROR_CHARACTERS = 100_000  # maximum length of an error message that is sent to rank 0
 
-_previous: list[Callable[[type[BaseException], BaseException, TracebackType | None], object]] = []
+_previous_excepthooks: list[Callable[[type[BaseException], BaseException, TracebackType | None], object]] = []
 _python_exit, _python_os_exit = sys.exit, os._exit
-_process: list[int] = []  # the hooks work only in this process, not in forked children
+_hooked_pids: list[int] = []  # pid for which the hooks work, not for forked children
 _peers: list[Peers] = []
 _first_failures: list[tuple[int, str]] = []
 _lock = threading.Lock()
@@ -46,16 +46,16 @@ _lock = threading.Lock()
 
 def install_hooks() -> None:
     """Install hooks that print uncaught errors and end all ranks; a second call has no effect."""
-    if not _previous:
-        _previous.append(sys.excepthook)
-        _process.append(os.getpid())
+    if not _previous_excepthooks:
+        _previous_excepthooks.append(sys.excepthook)
+        _hooked_pids.append(os.getpid())
         sys.excepthook = _excepthook
         sys.exit = _sys_exit_hook
         os._exit = _os_exit_hook
 
 
 def connect_peers(peers: Peers) -> None:
-    """Print each failure once for all ranks from now on.
+    """Connect to rank 0, so that a failure of several ranks is printed once.
 
     Args:
         peers: The connection to rank 0.
@@ -67,21 +67,21 @@ def report_and_abort(text: str, line: str, code: int, arbiters: Iterable[int] = 
     """Print an error, unless another rank failed first, and end all ranks; callable from any thread.
 
     Args:
-        text: The text to print after the rank.
-        line: The error in one line, for ranks that were not the first.
+        text: Error message to print after the rank.
+        line: Error in one line, printed if another rank failed first.
         code: The exit code.
-        arbiters: The ranks that may know the first failure; the first of them that answers decides.
+        arbiters: Ranks to ask for the first failure, in this order, until one answers.
     """
     _abort_job(text, line, code, arbiters=arbiters)
 
 
 def first_failure(rank: int, line: str, text: str) -> Json:
-    """Record a failure on rank 0, and return the first one.
+    """Record a failure on rank 0, and return the first failure of the job.
 
     Args:
         rank: The rank that failed.
-        line: Its error in one line.
-        text: Its full error if it goes to the rank's own log; then this rank prints it.
+        line: Error of the failed rank in one line.
+        text: Full error for rank 0 to print, if the failed rank has a separate log; else empty.
 
     Returns:
         The rank and error line of the first failure.
@@ -95,33 +95,35 @@ def first_failure(rank: int, line: str, text: str) -> Json:
 
 
 def _excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    alone = _mpi_size() == 1
-    if os.getpid() not in _process or (alone and not isinstance(error, HpcrunError | KeyboardInterrupt)):
-        _previous[-1](kind, error, trace)
+    is_single_rank = _mpi_size() == 1
+    if os.getpid() not in _hooked_pids or (is_single_rank and not isinstance(error, HpcrunError | KeyboardInterrupt)):
+        _previous_excepthooks[-1](kind, error, trace)
     elif isinstance(error, KeyboardInterrupt):
         _abort_job("interrupted", "interrupted", 130)
     elif isinstance(error, HpcrunError):
         _abort_job(f"error: {error}", f"error: {error.message}", error.exit_code)
     else:
         text = "".join(traceback.format_exception(kind, error, trace)).rstrip()
-        usual = _previous[-1] is sys.__excepthook__
+        is_default_hook = _previous_excepthooks[-1] is sys.__excepthook__
         line = "".join(traceback.format_exception_only(kind, error)).strip().splitlines()[-1]
-        _abort_job(text, line, 1, show=None if usual else lambda: _previous[-1](kind, error, trace))
+        _abort_job(
+            text, line, 1, show=None if is_default_hook else lambda: _previous_excepthooks[-1](kind, error, trace)
+        )
 
 
 def _sys_exit_hook(status: str | int | None = None, /) -> NoReturn:
-    # SystemExit does not reach the excepthook, and a rank that exits alone would wait for the others in MPI_Finalize.
-    main = threading.current_thread() is threading.main_thread() and os.getpid() in _process
-    if status and main and _mpi_size() > 1:
-        where = script_position(sys._getframe(1), deep=False)  # noqa: SLF001  (documented)
-        text = f"{status}" if isinstance(status, str) else f"error: sys.exit({status}) at {where}"
+    # sys.excepthook is not called for SystemExit, and a rank that exits alone would wait in MPI_Finalize.
+    is_main = threading.current_thread() is threading.main_thread() and os.getpid() in _hooked_pids
+    if status and is_main and _mpi_size() > 1:
+        position = script_position(sys._getframe(1), deep=False)  # noqa: SLF001  (documented)
+        text = f"{status}" if isinstance(status, str) else f"error: sys.exit({status}) at {position}"
         _abort_job(text, text.splitlines()[0], status if isinstance(status, int) else 1)
     _python_exit(status)
 
 
 def _os_exit_hook(status: int) -> NoReturn:
-    # MPICH's mpiexec kills the other ranks when one ends without MPI_Finalize, and may then exit with 0.
-    if os.getpid() in _process and _mpi_size() > 1:
+    # If a rank ends without MPI_Finalize, MPICH's mpiexec kills the other ranks, and may exit with code 0.
+    if os.getpid() in _hooked_pids and _mpi_size() > 1:
         if status or current_wait():
             text = f"error: os._exit({status}) at {script_position(sys._getframe(1), deep=False)}"  # noqa: SLF001
             _abort_job(text, text, status or 1)
@@ -129,7 +131,7 @@ def _os_exit_hook(status: int) -> NoReturn:
         for peers in _peers:
             peers.close()
         sys.modules["mpi4py"].MPI.Finalize()
-        ctypes.PyDLL(None).exit(status)  # MPICH tells mpiexec in C's atexit only
+        ctypes.PyDLL(None).exit(status)  # MPICH notifies mpiexec only in C's atexit
     _python_os_exit(status)
 
 
@@ -152,10 +154,10 @@ def _abort_job(
     rank = int(mpi.COMM_WORLD.rank)
     prefix = f"[rank {rank}/{_mpi_size()} on {platform.node()}] "
     text = prefix + text[-MAX_ERROR_CHARACTERS:]
-    # If MPI or a full pipe blocks, this process still exits, and the launcher then ends the others.
-    last = threading.Timer(15 * FLUSH_SECONDS, _python_os_exit, [code])
-    last.daemon = True
-    last.start()
+    # Exit even if MPI or a full pipe blocks; the launcher then ends the other ranks.
+    exit_timer = threading.Timer(15 * FLUSH_SECONDS, _python_os_exit, [code])
+    exit_timer.daemon = True
+    exit_timer.start()
     own_log = _has_own_log()
     first = _find_first_failure(rank, line, text if own_log else "", arbiters)
     if first is None or first[0] == rank:
@@ -168,7 +170,7 @@ def _abort_job(
     else:
         if first[1] != line or own_log:
             _print(f"{prefix}{line} (after rank {first[0]}'s error: {first[1]})")
-        time.sleep(5 * FLUSH_SECONDS)  # the first failed rank ends all, with its exit code
+        time.sleep(5 * FLUSH_SECONDS)  # the rank that failed first ends all ranks with its exit code
     _flush()
     time.sleep(FLUSH_SECONDS)
     mpi.COMM_WORLD.Abort(code)
@@ -176,7 +178,7 @@ def _abort_job(
 
 
 def _record_failure(rank: int, code: int) -> None:
-    """Record the rank that failed first, like rank.bash, which the abort may end before it can."""
+    """Record the rank that failed first, as rank.bash would do if MPI_Abort did not kill it."""
     if folder := os.environ.get("HPCRUN_RUN_DIR"):
         line = {"rank": rank, "host": platform.node(), "exit_code": code, "time": int(time.time())}
         with (
@@ -195,17 +197,17 @@ def _find_first_failure(rank: int, line: str, text: str, arbiters: Iterable[int]
         try:
             return _peers[0].query(arbiter, {"failed": rank, "line": line, "text": text})
         except ConnectionRefusedError:
-            time.sleep(2 * FLUSH_SECONDS)  # it has exited, perhaps because it failed first: then it ends this rank, too
+            time.sleep(2 * FLUSH_SECONDS)  # the arbiter has exited; if it failed first, it also ends this rank
         except OSError:
             continue
     return first_failure(rank, line, "")
 
 
 def _start_mpi_to_abort() -> None:
-    # Before MPI_Init, MPICH's mpiexec ignores an exit code: the others would wait in MPI_Init for ever.
+    # Before MPI_Init, MPICH's mpiexec ignores exit codes: the other ranks would wait in MPI_Init forever.
     if int(os.environ.get("PMI_SIZE") or 1) > 1 and "mpi4py.MPI" not in sys.modules:
         _flush()
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # mpiexec notices death by a signal, if the others do not arrive
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # mpiexec notices a process that a signal kills
         signal.alarm(60)
         with suppress(ImportError, RuntimeError):
             from mpi4py import MPI  # noqa: F401  (it calls MPI_Init_thread)

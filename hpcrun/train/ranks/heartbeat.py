@@ -1,7 +1,7 @@
 """Heartbeat of each rank: a small file in the run directory with the state of the rank.
 
-A thread writes it, also while the script waits, compiles or makes no progress. A rank is silent only if its process is
-dead, stopped, cut off from the file system, or busy in a library that holds the GIL.
+A thread writes the file, also while the script waits, compiles or makes no progress. A heartbeat is missing only if the
+process is dead, stopped, cut off from the file system, or busy in a library that holds the GIL.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Json
 
-DEFAULT_SECONDS = 5.0  # HPCRUN_HEARTBEAT_SECONDS: between two heartbeats
-MAX_WRITES_PER_SECOND = 100  # maximum for all ranks together: shared file systems are slow
+DEFAULT_SECONDS = 5.0  # default of HPCRUN_HEARTBEAT_SECONDS, the interval of heartbeats
+MAX_WRITES_PER_SECOND = 100  # of all ranks together, because shared file systems are slow
 
 _details: list[Callable[[], Json]] = []
 
@@ -35,9 +35,9 @@ class Heartbeat:
     """The heartbeat of one rank.
 
     Args:
-        file: The file, in an existing folder.
+        file: The heartbeat file, in an existing folder.
         rank: This rank.
-        host: Its host.
+        host: Host name of this rank.
         interval: Seconds between two heartbeats.
     """
 
@@ -53,32 +53,32 @@ class Heartbeat:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hpcrun's heartbeat", daemon=True)
 
-    def start(self, after: float) -> None:
-        """Start the thread, which runs until `end`.
+    def start(self, delay: float) -> None:
+        """Start the thread that writes heartbeats until `end`.
 
         Args:
-            after: Seconds until the first heartbeat.
+            delay: Seconds until the first heartbeat.
         """
-        self._after = after
+        self._delay = delay
         self._thread.start()
         atexit.register(self.end)
 
     def end(self) -> None:
-        """Write a last heartbeat: this rank's script has ended."""
+        """Stop the thread, and write a last heartbeat when the script has ended."""
         if os.getpid() == self.identity["pid"]:  # not in forked children
             self._stop.set()
             self._thread.join(1)
             self.write(ended=True)
 
     def _run(self) -> None:
-        pause = self._after
+        pause = self._delay
         while not self._stop.wait(pause):
-            with suppress(Exception):  # the next one may succeed
+            with suppress(Exception):  # the next write may succeed
                 self.write()
             pause = self.interval
 
     def write(self, *, ended: bool = False) -> None:
-        """Replace the file.
+        """Replace the heartbeat file.
 
         Args:
             ended: Whether this is the last heartbeat.
@@ -86,26 +86,26 @@ class Heartbeat:
         wait = current_wait()
         record = {**self.identity, "time": round(time.time(), 3), "ended": ended}
         if wait:
-            record |= {"waits": str(wait), "waited_seconds": round(time.perf_counter() - wait.began, 3)}
+            record |= {"waits": str(wait), "waited_seconds": round(time.perf_counter() - wait.start_time, 3)}
         if not ended:
             record["at"] = script_position(deep=wait is None)
         for details in _details:
             with suppress(Exception):  # write a heartbeat without details
                 record |= details()
-        new = self.file.with_name(f".{self.file.name}.new")
+        draft = self.file.with_name(f".{self.file.name}.new")
         with suppress(OSError):  # a full disk must not end the training
-            with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
+            with open(draft, "w", encoding="utf-8", opener=permissions.opener) as opened:
                 opened.write(json.dumps(record))
-            new.replace(self.file)  # atomic: a reader never sees half of it
+            draft.replace(self.file)  # atomic: a reader never sees an incomplete file
 
 
 def start_heartbeat(rank: int, hosts: Sequence[str], interval: float) -> None:
-    """Start the heartbeat, if this is a job of hpcrun.
+    """Start the heartbeat, if hpcrun started this job.
 
     Args:
         rank: This rank.
-        hosts: The hosts of all ranks.
-        interval: Seconds between two heartbeats; 0 for none.
+        hosts: Host name of each rank, in rank order.
+        interval: Seconds between two heartbeats; 0: no heartbeats.
     """
     run_dir = os.environ.get("HPCRUN_RUN_DIR")
     if not run_dir or not interval:
@@ -116,24 +116,24 @@ def start_heartbeat(rank: int, hosts: Sequence[str], interval: float) -> None:
     except OSError:
         return
     interval = max(interval, len(hosts) / MAX_WRITES_PER_SECOND)
-    # Spread over the interval, so that not all ranks write at once.
-    Heartbeat(folder / f"rank-{rank}.json", rank, hosts[rank], interval).start(after=interval * rank / len(hosts))
+    # Spread first heartbeats over the interval, so that ranks do not write at the same time.
+    Heartbeat(folder / f"rank-{rank}.json", rank, hosts[rank], interval).start(delay=interval * rank / len(hosts))
 
 
 @contextmanager
 def activity(name: str) -> Iterator[None]:
-    """Let heartbeats say what the rank does inside the block, and how long since the first heartbeat.
+    """Let heartbeats inside the block contain the rank's activity and its duration since the first heartbeat.
 
     Args:
-        name: A verb with its object: ``imports TensorFlow``.
+        name: Verb and object, such as ``imports TensorFlow``.
     """
-    began: list[float] = []
+    start_times: list[float] = []
 
     def details() -> Json:
-        now = time.perf_counter()
-        if not began:
-            began.append(now)
-        return {"activity": name, "activity_seconds": round(now - began[0], 3)}
+        clock = time.perf_counter()
+        if not start_times:
+            start_times.append(clock)
+        return {"activity": name, "activity_seconds": round(clock - start_times[0], 3)}
 
     set_details(details)
     try:
@@ -143,18 +143,18 @@ def activity(name: str) -> Iterator[None]:
 
 
 def set_details(details: Callable[[], Json]) -> None:
-    """Set the details that each heartbeat includes, in place of earlier ones.
+    """Set the details that each heartbeat includes, replacing previous details.
 
     Args:
-        details: A function that returns keys and values; another thread calls it.
+        details: Function that returns keys and values; called in the heartbeat thread.
     """
     _details[:] = [details]
 
 
 def read_heartbeat_seconds() -> float:
-    """Read the interval of heartbeats, HPCRUN_HEARTBEAT_SECONDS.
+    """Read the interval of heartbeats in seconds from HPCRUN_HEARTBEAT_SECONDS.
 
     Raises:
-        HpcrunError: It is not a number of seconds.
+        HpcrunError: The value is not a number of seconds.
     """
     return read_number("HPCRUN_HEARTBEAT_SECONDS", DEFAULT_SECONDS, "seconds", "5, or 0 for no heartbeats")

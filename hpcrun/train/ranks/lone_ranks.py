@@ -11,16 +11,16 @@ from pathlib import Path
 from hpcrun import permissions
 from hpcrun.train.ranks.waiting import waited_seconds
 
-_TRAIN = ("keras", "tensorflow", "torch", "jax")
-_process: list[int] = []
-_ranks: list[int] = []
-_queried: list[bool] = []
+_TRAINING_LIBRARIES = ("keras", "tensorflow", "torch", "jax")
+_registered_pids: list[int] = []
+_rank_and_size: list[int] = []
+_is_queried: list[bool] = []
 
 
 def warn_at_exit() -> None:
-    """Register a check at exit whether this rank communicated with others; a second call has no effect."""
-    if not _process:
-        _process.append(os.getpid())
+    """Register a check, at exit, that ranks have communicated; a second call has no effect."""
+    if not _registered_pids:
+        _registered_pids.append(os.getpid())
         atexit.register(_warn_if_alone)
 
 
@@ -31,23 +31,23 @@ def record_rank(rank: int, size: int) -> None:
         rank: The rank, from 0.
         size: The number of ranks.
     """
-    _ranks[:] = [rank, size]
+    _rank_and_size[:] = [rank, size]
 
 
 def record_query() -> None:
-    """Record that the script queried its rank: then it may split the work itself."""
-    _queried[:] = [True]
+    """Record that the script queried its rank, because such a script may divide the work itself."""
+    _is_queried[:] = [True]
 
 
 def _warn_if_alone() -> None:
     number, expected = (os.environ.get(name, "") for name in ("HPCRUN_RANK", "HPCRUN_NTASKS"))
-    rank, size = _ranks or (int(number or 0), int(expected or 1))
-    if rank > 0 or size == 1 or os.getpid() not in _process:
+    rank, size = _rank_and_size or (int(number or 0), int(expected or 1))
+    if rank > 0 or size == 1 or os.getpid() not in _registered_pids:
         return
     folder = os.environ.get("HPCRUN_RUN_DIR")
-    if waited_seconds() or _queried:
+    if waited_seconds() or _is_queried:
         _write_marker(folder, "met")
-    elif any(name in sys.modules for name in _TRAIN):
+    elif any(name in sys.modules for name in _TRAINING_LIBRARIES):
         text = (
             "hpcrun.train was imported but not used\n"
             "HINT: model = hpcrun.train.Model(model), or hpcrun.train.Optimizer(optimizer) in a loop of your own\n"

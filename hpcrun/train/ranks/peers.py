@@ -1,4 +1,4 @@
-"""Queries between ranks over TCP, not MPI: a thread answers them, even while MPI or the script is blocked."""
+"""Queries between ranks over TCP instead of MPI; a thread answers even while MPI or the script is blocked."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Json
 
-ANSWER_SECONDS = 2.0  # answers take milliseconds, unless a process is stopped or holds the GIL
-MAX_QUERY_SECONDS = ANSWER_SECONDS + 1  # for all answers: host name lookups have no timeout
-MAX_MESSAGE_BYTES = 2**20  # of a question, which may contain tracebacks
-_MAC = 32  # bytes of an HMAC-SHA-256
+ANSWER_SECONDS = 2.0  # timeout; an answer takes milliseconds unless the process is stopped or holds the GIL
+MAX_QUERY_SECONDS = ANSWER_SECONDS + 1  # timeout of all answers, because host name lookups have no timeout
+MAX_MESSAGE_BYTES = 2**20  # maximum size of a question, which may contain tracebacks
+_MAC_BYTES = 32  # size of an HMAC-SHA-256 in bytes
 
 
 class Peer(NamedTuple):
@@ -29,9 +29,9 @@ class Peer(NamedTuple):
     Args:
         host: The host name.
         address: The host's outgoing IP address, for hosts that cannot resolve the name.
-        port: The TCP port; 0 if it could not listen.
+        port: The TCP port; 0 if no port could be opened.
         pid: The process ID.
-        key: A secret; rank 0's is that of the job.
+        key: A random secret; the key of rank 0 signs all messages of the job.
     """
 
     host: str
@@ -52,23 +52,23 @@ class Peers:
 
     def __init__(self, host: str) -> None:
         self.rank = 0
-        self.all: Sequence[Peer] = ()
+        self.all_peers: Sequence[Peer] = ()
         self._server: socket.socket | None = None
         port = 0
-        with suppress(OSError):  # MPI works without this, too
+        with suppress(OSError):  # MPI works without peers, too
             self._server = socket.create_server(("", 0), backlog=1024)
             port = self._server.getsockname()[1]
-        self.own = Peer(host, _outgoing_address(), port, os.getpid(), secrets.token_bytes(32))
+        self.local_peer = Peer(host, _outgoing_address(), port, os.getpid(), secrets.token_bytes(32))
 
     def serve(self, rank: int, all_peers: Sequence[Peer], answer: Callable[[Json], Json]) -> None:
-        """Start the thread that answers questions.
+        """Start the thread that answers questions of other ranks.
 
         Args:
             rank: This rank.
-            all_peers: The `own` of each rank, in rank order.
-            answer: A function from a question to its answer.
+            all_peers: The attribute `local_peer` of each rank, in rank order.
+            answer: Function that returns the answer to a question.
         """
-        self.rank, self.all = rank, all_peers
+        self.rank, self.all_peers = rank, all_peers
         if self._server:
             # A forked child must not keep the port open after this process has exited.
             os.register_at_fork(after_in_child=self._server.close)
@@ -77,17 +77,17 @@ class Peers:
             ).start()
 
     def close(self) -> None:
-        """Refuse all questions from now on: this rank calls no more collectives."""
+        """Stop answering, because this rank calls no more collectives."""
         if self._server:
             with suppress(OSError):
                 self._server.shutdown(socket.SHUT_RDWR)  # close alone would not wake the thread in accept()
             self._server.close()
 
     def query(self, rank: int, question: Json) -> Json:
-        """Ask one rank and return its answer.
+        """Send a question to one rank, and return the answer.
 
         Raises:
-            OSError: There is no answer; ConnectionRefusedError if the rank no longer listens.
+            OSError: The rank does not answer; ConnectionRefusedError if its port is closed.
         """
         answer = self.query_all([rank], question)[rank]
         if isinstance(answer, OSError):
@@ -95,7 +95,7 @@ class Peers:
         return answer
 
     def query_all(self, ranks: Iterable[int], question: Json) -> dict[int, Json | OSError]:
-        """Ask several ranks at once, and return each answer or error."""
+        """Send a question to several ranks in parallel, and return each answer or error."""
         # One thread per rank, because host name lookups have no timeout.
         answers: dict[int, Json | OSError] = {rank: TimeoutError("no answer") for rank in ranks}
         results: dict[int, Json | OSError] = {}
@@ -109,7 +109,7 @@ class Peers:
 
     def is_on_this_host(self, rank: int) -> bool:
         """Return whether a rank is on this host."""
-        return self.all[rank][:2] == self.own[:2]
+        return self.all_peers[rank][:2] == self.local_peer[:2]
 
     def _query(self, rank: int, question: Json, results: dict[int, Json | OSError]) -> None:
         try:
@@ -118,38 +118,38 @@ class Peers:
             results[rank] = error
 
     def _exchange(self, rank: int, question: Json) -> Json:
-        if not self.all[rank].port:
+        if not self.all_peers[rank].port:
             raise OSError("it could not open a port")
-        key = self.all[0].key
+        key = self.all_peers[0].key
         request = _sign(key, question)
         with self._connect(rank) as connection:
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
-            return _verify(key, _read(connection), request[:_MAC])
+            return _verify(key, _read(connection), request[:_MAC_BYTES])
 
     def _connect(self, rank: int) -> socket.socket:
-        peer = self.all[rank]
+        peer = self.all_peers[rank]
         if self.is_on_this_host(rank):
             return socket.create_connection(("127.0.0.1", peer.port), ANSWER_SECONDS)
-        with suppress(socket.gaierror):  # other hosts cannot resolve the name
-            if peer.host != self.own.host:  # or several hosts have the same name
+        with suppress(socket.gaierror):  # this host cannot resolve the name of the other
+            if peer.host != self.local_peer.host:  # several hosts may have the same name
                 return socket.create_connection((peer.host, peer.port), ANSWER_SECONDS)
         return socket.create_connection((peer.address, peer.port), ANSWER_SECONDS)
 
     def _serve(self, server: socket.socket, answer: Callable[[Json], Json]) -> None:
-        key = self.all[0].key
+        key = self.all_peers[0].key
         while True:
             try:
                 connection, _ = server.accept()
             except OSError:
                 if server.fileno() < 0 or not _is_listening(server):
                     return
-                time.sleep(1)  # too many open files, perhaps only now
+                time.sleep(1)  # temporary error, such as too many open files
                 continue
             with connection, suppress(OSError):
                 connection.settimeout(ANSWER_SECONDS)
                 request = _read(connection)
-                connection.sendall(_sign(key, answer(_verify(key, request)), request[:_MAC]))
+                connection.sendall(_sign(key, answer(_verify(key, request)), request[:_MAC_BYTES]))
 
 
 def _sign(key: bytes, message: Json, request: bytes = b"") -> bytes:
@@ -157,8 +157,8 @@ def _sign(key: bytes, message: Json, request: bytes = b"") -> bytes:
     return hmac.digest(key, request + body, "sha256") + body
 
 
-def _verify(key: bytes, sealed: bytes, request: bytes = b"") -> Json:
-    mac, body = sealed[:_MAC], sealed[_MAC:]
+def _verify(key: bytes, signed_body: bytes, request: bytes = b"") -> Json:
+    mac, body = signed_body[:_MAC_BYTES], signed_body[_MAC_BYTES:]
     if not hmac.compare_digest(mac, hmac.digest(key, request + body, "sha256")):
         raise ConnectionError("the answer is not from a rank of this job" if request else "not a rank of this job")
     return json.loads(body)
@@ -177,6 +177,6 @@ def _is_listening(server: socket.socket) -> bool:
 
 def _outgoing_address() -> str:
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # sends nothing, only selects the interface (TEST-NET-1, RFC 5737)
+        probe.connect(("192.0.2.1", 9))  # selects the interface without sending (TEST-NET-1, RFC 5737)
         return str(probe.getsockname()[0])
     return "127.0.0.1"

@@ -23,7 +23,7 @@ def script_position(frame: FrameType | None = None, *, deep: bool = True) -> str
 
     Args:
         frame: The thread's innermost frame (default: the main thread's).
-        deep: Whether to add the innermost function if it is a library's.
+        deep: Whether to add the innermost function if it belongs to a library.
     """
     frame = frame or sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  (documented)
     if frame is None:
@@ -33,8 +33,8 @@ def script_position(frame: FrameType | None = None, *, deep: bool = True) -> str
         user_frame = user_frame.f_back
     if user_frame.f_code.co_filename.startswith(_LIBRARY_PATHS):
         return f"{_format_frame(innermost)}, outside of the script"
-    deeper = "" if user_frame is innermost or not deep else f" ({_format_frame(innermost)})"
-    return _format_frame(user_frame) + deeper
+    library_position = "" if user_frame is innermost or not deep else f" ({_format_frame(innermost)})"
+    return _format_frame(user_frame) + library_position
 
 
 def _format_frame(frame: FrameType) -> str:

@@ -1,7 +1,7 @@
-"""Stall detection: when a rank does not reach a collective, the error names it and its position.
+"""Stall detection: if a rank does not reach a collective, an error names the rank and its script position.
 
-Every rank marks the collective that it waits in. A thread checks that mark every few seconds and queries other ranks,
-whose threads answer also while their scripts are blocked.
+Every rank records the collective in which it waits. A thread checks this record every few seconds and queries other
+ranks, whose threads answer even while their scripts are blocked.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from hpcrun.train.ranks.waiting import waiting
     from hpcrun.train.types import Json
 
-DEFAULT_SECONDS = 600.0  # HPCRUN_STALL_SECONDS: timeout of one collective
-TICK_SECONDS = 5.0  # or a 20th of the limit
-# In ticks: how long a rank waits before it checks the next rank, and how long two ranks wait in different collectives
-# before that is an error (a network may fail for some seconds).
+DEFAULT_SECONDS = 600.0  # default of HPCRUN_STALL_SECONDS, the timeout of a collective
+TICK_SECONDS = 5.0  # interval of checks, at most 1/20 of the timeout
+# Ticks that a rank waits before it queries the next rank; ticks that two ranks wait in different collectives before
+# this is an error (a network may fail for some seconds).
 CHECK_TICKS, MISMATCH_TICKS = 2, 12
 HINT = (
     "HINT: every rank must make the same calls: fit, evaluate, predict or barrier() under `if is_chief():`, "
@@ -39,45 +39,45 @@ class StallDetector:
     """The stall detector of one rank.
 
     Args:
-        peers: The connection to the others.
-        limit: The timeout of one collective in seconds; 0 for none.
+        peers: Connections to the other ranks.
+        limit: Timeout of a collective in seconds; 0: no timeout.
     """
 
     def __init__(self, peers: Peers, limit: float) -> None:
         self.peers = peers
         self.limit = limit
         self.tick = min(TICK_SECONDS, limit / 20) if limit else TICK_SECONDS
-        self.ticks = 0  # in the current collective; none while the process is stopped
+        self.ticks = 0  # number of ticks in the current collective
         self._last_wait: waiting | None = None
-        self._refused = 0
-        self._next_answered = False
+        self._refused_queries = 0
+        self._has_next_answered = False
         self._closing = threading.Event()
 
     def answer(self, question: Json) -> Json:
-        """Answer another rank: the first failure, or this rank's status."""
+        """Answer a question of another rank with the first failure or this rank's status."""
         if "failed" in question:
             return failure.first_failure(question["failed"], question["line"], question["text"])
         return self.status()
 
     def status(self) -> Json:
-        """Return the collective that this rank waits in (None: none), for how many ticks, and its script position."""
+        """Return the collective in which this rank waits (None: none), the number of ticks, and the script position."""
         current = current_wait()
         ticks = self.ticks if current is self._last_wait else 0
         return {
-            "what": current and current.what,
+            "what": current and current.description,
             "waits": str(current),
             "ticks": ticks,
             "at": script_position(deep=current is None),
         }
 
     def run(self) -> None:
-        """Check every tick until `close`, and end the job if it stalls."""
-        # On another host, a refused connection counts only after an earlier answer: a firewall refuses too.
-        self._next_answered = self.peers.is_on_this_host(self._next) or not isinstance(self._query_next(), OSError)
+        """Check for stalls every tick until `close`, and end the job if it stalls."""
+        # A refused connection to another host counts only after an earlier answer, because a firewall may refuse, too.
+        self._has_next_answered = self.peers.is_on_this_host(self._next) or not isinstance(self._query_next(), OSError)
         while not self._closing.wait(self.tick):
             current = current_wait()
             if current is None or current is not self._last_wait:
-                self._last_wait, self.ticks, self._refused = current, 0, 0
+                self._last_wait, self.ticks, self._refused_queries = current, 0, 0
                 continue
             self.ticks += 1
             if self.limit and self.ticks * self.tick >= self.limit:
@@ -85,24 +85,25 @@ class StallDetector:
             elif self.ticks >= CHECK_TICKS:
                 query_start = time.monotonic()
                 self._check_next()
-                # A query without answer takes seconds; count no more than that, since this rank may be stopped, too.
+                # A query without an answer takes seconds. Count at most its timeout, because this rank may have been
+                # stopped.
                 self.ticks += int(min(time.monotonic() - query_start, MAX_QUERY_SECONDS) / self.tick)
 
     def close(self) -> None:
-        """Stop checking: this rank's script has ended."""
+        """Stop the checks and answers, because this rank's script has ended."""
         self._closing.set()
         self.peers.close()
 
     def abort(self, reason: str, hint: str = "") -> None:
         """Query the status of all ranks, print it, and end the job."""
-        others = [r for r in range(len(self.peers.all)) if r != self.peers.rank]
+        others = [r for r in range(len(self.peers.all_peers)) if r != self.peers.rank]
         answers = self.peers.query_all(others, "where") | {self.peers.rank: self.status()}
-        text = "\n  ".join([f"error: {reason}", *self._lines(answers)])
+        text = "\n  ".join([f"error: {reason}", *self._format_answers(answers)])
         failure.report_and_abort(f"{text}\n{HINT}{hint}", f"error: {reason}", 1, arbiters=range(self.peers.rank + 1))
 
     @property
     def _next(self) -> int:
-        return (self.peers.rank + 1) % len(self.peers.all)
+        return (self.peers.rank + 1) % len(self.peers.all_peers)
 
     def _query_next(self) -> Json | OSError:
         return self.peers.query_all([self._next], "where")[self._next]
@@ -112,26 +113,28 @@ class StallDetector:
         if wait is None or current_wait() is not wait:
             return
         if isinstance(answer, OSError):
-            self._refused = (
-                self._refused + 1 if self._next_answered and isinstance(answer, ConnectionRefusedError) else 0
+            self._refused_queries = (
+                self._refused_queries + 1
+                if self._has_next_answered and isinstance(answer, ConnectionRefusedError)
+                else 0
             )
-            if self._refused == 2:
+            if self._refused_queries == 2:
                 self.abort(f"rank {self._next} has ended, and others wait for it")
             return
-        self._next_answered, self._refused = True, 0
+        self._has_next_answered, self._refused_queries = True, 0
         mismatch = answer["what"] not in {
             None,
-            wait.what,
-        }  # the same collective with another number may be a network failure
+            wait.description,
+        }  # a different step of the same collective may be a network failure
         if mismatch and min(answer["ticks"], self.ticks) >= MISMATCH_TICKS:
             self.abort("the ranks wait in different collectives")
 
-    def _lines(self, answers: dict[int, Json | OSError]) -> Iterable[str]:
+    def _format_answers(self, answers: dict[int, Json | OSError]) -> Iterable[str]:
         ranks_by_status: dict[str, list[int]] = {}
         for rank, answer in sorted(answers.items()):
             ranks_by_status.setdefault(_describe(answer), []).append(rank)
         for description, ranks in ranks_by_status.items():
-            peer = self.peers.all[ranks[0]]
+            peer = self.peers.all_peers[ranks[0]]
             process = "" if len(ranks) > 1 else f" (host {peer.host}, pid {peer.pid})"
             yield f"{format_ranks(ranks)}{process}: {description}"
 
@@ -152,10 +155,10 @@ def start_detector(peers: Peers, rank: int, all_peers: Sequence[Peer], limit: fl
     """Start the threads that answer other ranks and detect stalls, until this process ends.
 
     Args:
-        peers: The connections of this rank.
+        peers: Connections of this rank.
         rank: This rank.
-        all_peers: The `Peers.own` of each rank, in rank order.
-        limit: The timeout of one collective in seconds; 0 for none.
+        all_peers: The `Peers.local_peer` of each rank, in rank order.
+        limit: Timeout of a collective in seconds; 0: no timeout.
     """
     detector = StallDetector(peers, limit)
     peers.serve(rank, all_peers, detector.answer)
@@ -165,9 +168,9 @@ def start_detector(peers: Peers, rank: int, all_peers: Sequence[Peer], limit: fl
 
 
 def read_stall_seconds() -> float:
-    """Read the timeout of collectives, HPCRUN_STALL_SECONDS.
+    """Read the timeout of collectives in seconds from HPCRUN_STALL_SECONDS.
 
     Raises:
-        HpcrunError: It is not a number of seconds.
+        HpcrunError: The value is not a number of seconds.
     """
     return read_number("HPCRUN_STALL_SECONDS", DEFAULT_SECONDS, "seconds", "600, or 0 for no limit")

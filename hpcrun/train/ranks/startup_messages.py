@@ -1,4 +1,4 @@
-"""TensorFlow's start-up messages, which no environment variable suppresses."""
+"""Removal of TensorFlow's start-up messages, which no environment variable suppresses."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MESSAGES = (b"WARNING: All log messages before absl::InitializeLog()", b"I0000 00:00:")
+DROPPED_PREFIXES = (b"WARNING: All log messages before absl::InitializeLog()", b"I0000 00:00:")
 
 
 @contextmanager
 def drop_startup_messages() -> Iterator[None]:
-    """Drop TensorFlow's start-up messages from stderr inside the block; print the rest at its end."""
+    """Drop TensorFlow's start-up messages from stderr inside the block; print all other messages at the end."""
     sys.stderr.flush()
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as captured:
@@ -29,5 +29,5 @@ def drop_startup_messages() -> Iterator[None]:
             os.close(stderr)
             captured.seek(0)
             for line in captured:
-                if not line.startswith(MESSAGES):
+                if not line.startswith(DROPPED_PREFIXES):
                     os.write(2, line)

@@ -1,4 +1,4 @@
-"""The rank of this process, and the check that MPI started as many ranks as the job has."""
+"""The rank of this process, and a check of the number of ranks that MPI started."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from hpcrun.train.settings import keras_library
 if TYPE_CHECKING:
     from hpcrun.train.types import Comm
 
-NO_LIMIT_SECONDS = 10.0**8  # s
-RANK_0_HEAD_START = 10.0  # s
+NO_LIMIT_SECONDS = 10.0**8  # used if collectives have no timeout
+RANK_0_HEAD_START = 10.0  # seconds that other ranks wait, so that rank 0 prints an error first
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class World:
 
 @cache
 def world() -> World:
-    """Start MPI and Keras's backend on first use, bind this rank's device, and return the ranks.
+    """Start MPI and Keras's backend at the first call, bind this rank's device, and return the ranks.
 
     Raises:
         HpcrunError: MPI started a wrong number of ranks, or TensorFlow has already initialized its GPUs.
@@ -64,10 +64,10 @@ def world() -> World:
     with heartbeat.activity(f"imports {keras_library()}"):
         me = mpi_world()
         device_name = device.bind_device(me)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    cuda = "CUDA_VISIBLE_DEVICES unset" if visible is None else f"CUDA_VISIBLE_DEVICES={visible}"
+    visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+    cuda_text = "CUDA_VISIBLE_DEVICES unset" if visible_gpus is None else f"CUDA_VISIBLE_DEVICES={visible_gpus}"
     print_line(
-        f"[rank {me.rank}/{me.size}] host {me.hosts[me.rank]}, local rank {me.local_rank}, {cuda}: {device_name}"
+        f"[rank {me.rank}/{me.size}] host {me.hosts[me.rank]}, local rank {me.local_rank}, {cuda_text}: {device_name}"
     )
     return me
 
@@ -77,43 +77,43 @@ def mpi_world() -> World:
     """Start MPI alone, for programs without TensorFlow.
 
     Raises:
-        HpcrunError: MPI started another number of ranks than the job has.
+        HpcrunError: MPI started a wrong number of ranks.
     """
     failure.install_hooks()
-    limit, every = stall_detector.read_stall_seconds(), heartbeat.read_heartbeat_seconds()
+    limit, heartbeat_interval = stall_detector.read_stall_seconds(), heartbeat.read_heartbeat_seconds()
     comm = _start_mpi(limit)
     host, cpus = platform.node(), os.sched_getaffinity(0)
     if comm and comm.size > 1:
         peers = Peers(host)
-        gathered = comm.allgather((peers.own, cpus))
+        gathered = comm.allgather((peers.local_peer, cpus))
         stall_detector.start_detector(peers, comm.rank, [peer for peer, _ in gathered], limit)
         comm = duplicate_communicator(comm)
-        shares = [(peer.host, cores) for peer, cores in gathered]
+        hosts_and_cores = [(peer.host, cores) for peer, cores in gathered]
     else:
-        shares = [(host, cpus)]
+        hosts_and_cores = [(host, cpus)]
     if (expected := _expected_ranks()) and comm and comm.size != expected:
         if os.environ.get("HPCRUN_RANK", "0") != "0":
-            time.sleep(RANK_0_HEAD_START)  # rank 0 prints the error and ends this rank, too
+            time.sleep(RANK_0_HEAD_START)  # rank 0 prints the error and ends this rank
         raise _wrong_size_error(comm.size, expected)
-    # Ranks bound to their own cores (hpcrun/shell/cpu_bind.bash) share with nobody; unbound ranks share the host's.
-    ranks_on_cores = sum(1 for name, cores in shares if name == host and cores & cpus)
+    # Ranks that are bound to cores (hpcrun/shell/cpu_bind.bash) do not share them; unbound ranks share all cores.
+    ranks_on_cores = sum(1 for name, cores in hosts_and_cores if name == host and cores & cpus)
     threads = min(int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // ranks_on_cores), len(cpus))
-    hosts = tuple(name for name, _ in shares)
+    hosts = tuple(name for name, _ in hosts_and_cores)
     lone_ranks.record_rank(comm.rank if comm else 0, len(hosts))
-    heartbeat.start_heartbeat(comm.rank if comm else 0, hosts, every)
+    heartbeat.start_heartbeat(comm.rank if comm else 0, hosts, heartbeat_interval)
     return World(comm=comm, hosts=hosts, rank=comm.rank if comm else 0, threads=max(1, threads))
 
 
 def comm() -> Comm:
-    """Start MPI unless it has started, check the number of ranks, and return a communicator of all ranks.
+    """Start MPI unless it is started, check the number of ranks, and return a communicator of all ranks.
 
-    It does not start TensorFlow; every rank must call it, before or after `init`.
+    This function does not start TensorFlow. Every rank must call it, before or after `init`.
 
     Returns:
         An mpi4py communicator; None without mpi4py (then there is one rank).
 
     Raises:
-        HpcrunError: MPI started another number of ranks than the job has.
+        HpcrunError: MPI started a wrong number of ranks.
     """
     lone_ranks.record_query()
     return mpi_world().comm
@@ -124,7 +124,7 @@ def _expected_ranks() -> int:
 
 
 def _start_mpi(limit: float) -> Comm:
-    # MPI_Init waits for all ranks and holds the GIL: if one does not arrive, only this ends the wait.
+    # MPI_Init waits for all ranks and holds the GIL: only faulthandler can end the wait for a missing rank.
     with suppress(OSError, ValueError, AttributeError, RuntimeError):  # stderr may not be a file
         faulthandler.dump_traceback_later(limit or NO_LIMIT_SECONDS, exit=True)
     try:
@@ -163,8 +163,8 @@ def _wrong_size_error(size: int, expected: int) -> HpcrunError:
 def mpi_library() -> str:
     """Return the name and version of the MPI library, or "none"."""
     mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
-    first = mpi.Get_library_version().strip("\0").split("\n")[0] if mpi else "none"
-    return " ".join(first.split(",")[0].replace("Version:", "").split())
+    first_line = mpi.Get_library_version().strip("\0").split("\n")[0] if mpi else "none"
+    return " ".join(first_line.split(",")[0].replace("Version:", "").split())
 
 
 def print_line(line: str) -> None:
@@ -173,9 +173,10 @@ def print_line(line: str) -> None:
 
 
 def init() -> None:
-    """Start MPI, check the number of ranks, and assign CPU threads and a GPU to this rank; call it first in a script.
+    """Start MPI, check the number of ranks, and assign CPU threads and a GPU to this rank.
 
-    The first use of any other name does the same, but TensorFlow's first tensor fixes its devices.
+    Call it at the top of a script. Other functions of `hpcrun.train` would start MPI at their first use, but
+    TensorFlow fixes its devices with the first tensor.
 
     Raises:
         HpcrunError: MPI started a wrong number of ranks, or TensorFlow has already initialized its GPUs.

@@ -76,7 +76,7 @@ def read_at_once(content):
     failed = 0
     with ThreadPoolExecutor(4) as pool:
         for _ in range(500):
-            records._open.cache_clear()
+            records._open_cached.cache_clear()
             failed += sum(future.exception() is not None for future in [pool.submit(content.read, 0) for _ in range(4)])
     sys.setswitchinterval(0.005)
     return failed
