@@ -5,9 +5,9 @@
     model.fit(x, y, batch_size=256)  # the global batch size, over all ranks
 
 Each rank computes the gradient of its shard of every batch. The weighted mean over the ranks is the gradient of the
-whole batch, so p ranks take the same steps as one process (synchronous data parallelism, Goyal et al., "Accurate, Large
-Minibatch SGD", arXiv:1706.02677; the batch rule is Tarantella's). Importing this package starts nothing: MPI and
-Keras's backend start at the first use of a name, best with `init()` at the top of a script.
+whole batch, so p ranks take the same steps as one process (synchronous data parallelism: Goyal et al., "Accurate, Large
+Minibatch SGD", arXiv:1706.02677; batches are divided as in Tarantella). MPI and Keras's backend start at the first use
+of a function, not at the import; call `init()` at the top of a script.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def __getattr__(name: str) -> object:
         return import_module(f"{__name__}.images")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # TensorFlow reads this on import: without it, start-up messages fill every rank's log.
+    # TensorFlow reads this variable on import; without it, start-up messages fill every rank's log.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 

@@ -1,4 +1,4 @@
-"""Differences between Keras's backends: call Python inside a compiled step, and wait for a step."""
+"""Functions that depend on Keras's backend: Python calls inside compiled steps, errors, and waiting for a step."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 _Params = ParamSpec("_Params")
 _Result = TypeVar("_Result")
-_errors: list[HpcrunError] = []
+_recorded_errors: list[HpcrunError] = []
 _explanations: list[Callable[[Exception], HpcrunError | None]] = []
 _keepalive: list[Any] = []
 
 
 def without_autograph(function: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
-    """Keep AutoGraph from rewriting a function that a user's `tf.function` calls.
+    """Prevent AutoGraph from rewriting a function that a user's `tf.function` calls.
 
     Args:
         function: A function that a compiled step calls.
@@ -48,21 +48,21 @@ def call_on_host(
 ) -> list[Data]:
     """Call a Python function on the values of tensors, inside or outside a compiled step.
 
-    Calls keep their order, which is the same on all ranks, so that collectives inside them match.
+    The order of calls is kept, and equal on all ranks, so that collectives inside the functions match.
 
     Args:
-        function: Takes NumPy arrays, which it must not modify, and returns arrays. They may be views of a buffer that
-            its next call overwrites.
-        tensors: The arguments.
-        shapes: The shapes of the results.
-        dtypes: The dtypes of the results: one for all, or one each.
-        keepalive: A list that keeps the function alive as long as the step may run (default: a list of this module).
+        function: Function of NumPy arrays, not to be modified, that returns arrays, possibly views of a buffer that the
+            next call overwrites.
+        tensors: The arguments of the function.
+        shapes: Shape of each result.
+        dtypes: Dtype of all results, or a dtype for each result.
+        keepalive: List that keeps the function alive as long as the step may run; default: a list of this module.
 
     Returns:
         The results, as tensors.
 
     Raises:
-        HpcrunError: XLA compiles the step on TensorFlow.
+        HpcrunError: XLA compiles the step (on TensorFlow).
     """
 
     def call_and_record_errors(*arrays: Array) -> list[Array]:
@@ -80,7 +80,7 @@ def call_on_host(
                 "XLA cannot compile a training step with an allreduce in it",
                 hint="compile the gradients alone: tf.function(jit_compile=True) around them",
             )
-        # TensorFlow passes lists without a copy; concat and split would copy once each.
+        # Pass a list of tensors, which TensorFlow does not copy; concat and split would each copy.
         results = numpy_function(
             call_and_record_errors, tensors, dtypes, _keepalive if keepalive is None else keepalive
         )
@@ -91,11 +91,11 @@ def call_on_host(
         import jax
         from jax.experimental import io_callback
 
-        def copied(*arrays: Array) -> list[Array]:  # JAX may keep an aligned array without a copy and read it later
+        def call_and_copy_results(*arrays: Array) -> list[Array]:  # JAX may use an aligned array later without a copy
             return [np.array(result) for result in call_and_record_errors(*map(np.asarray, arrays))]
 
         results = [jax.ShapeDtypeStruct(tuple(shape), dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
-        return list(io_callback(copied, results, *tensors, ordered=True))
+        return list(io_callback(call_and_copy_results, results, *tensors, ordered=True))
     return [
         keras.ops.convert_to_tensor(array)
         for array in call_and_record_errors(*map(keras.ops.convert_to_numpy, tensors))
@@ -103,12 +103,12 @@ def call_on_host(
 
 
 def record_error(error: HpcrunError) -> None:
-    """Record an error in Python code that the backend calls, which wraps it in another one; see `reraise_original`."""
-    _errors.append(error)
+    """Record an error in Python code that the backend calls, because the backend wraps it; see `reraise_original`."""
+    _recorded_errors.append(error)
 
 
-def add_explanation(explain: Callable[[Exception], HpcrunError | None]) -> None:
-    """Add a function that returns the `HpcrunError` for an error of the backend, or None; see `reraise_original`."""
+def add_error_explanation(explain: Callable[[Exception], HpcrunError | None]) -> None:
+    """Add a function that explains errors of the backend by an `HpcrunError`, or returns None; see `reraise_original`."""
     _explanations.append(explain)
 
 
@@ -122,26 +122,26 @@ def is_compiled_by_xla() -> bool:
 
 @contextmanager
 def reraise_original() -> Iterator[None]:
-    """Re-raise the original `HpcrunError` of a compiled step or of its data, which the backend has wrapped."""
-    _errors.clear()
+    """Replace an exception of the backend by the `HpcrunError` that caused it in a compiled step or its data."""
+    _recorded_errors.clear()
     try:
         yield
     except HpcrunError:
         raise
     except Exception as error:
-        known = iter([*_errors, *filter(None, (explain(error) for explain in _explanations))])
-        if original := next(known, None):
+        known_causes = iter([*_recorded_errors, *filter(None, (explain(error) for explain in _explanations))])
+        if original := next(known_causes, None):
             raise original from None
         raise
 
 
 def is_computed(tensors: Data) -> bool:
-    """Return whether a structure of tensors has values already; JAX returns them earlier."""
+    """Return whether all tensors of a structure are computed; JAX returns tensors before they are."""
     return all(tensor.is_ready() for tensor in keras.tree.flatten(tensors) if hasattr(tensor, "is_ready"))
 
 
 def wait_for_step(logs: Data) -> None:
-    """Wait until the step that returned these logs has run: JAX returns earlier."""
+    """Wait until the step that returned the given logs is complete; JAX returns logs before that."""
     if keras.backend.backend() == "jax":
         import jax
 

@@ -1,8 +1,8 @@
 """Batch statistics (mean and variance) over all ranks, differentiable on each of Keras's backends.
 
-A rank sends its statistics as one array of (3, C): each channel's number of values, their mean and their variance. The
-arrays of all ranks are combined as in Chan, Golub and LeVeque ("Algorithms for Computing the Sample Variance", The
-American Statistician 37, 1983), which keeps the digits that E[x^2] - E[x]^2 loses.
+A rank sends its statistics as an array of shape (3, C): number of values, mean and variance of each channel. The arrays
+of all ranks are combined as in Chan, Golub and LeVeque ("Algorithms for Computing the Sample Variance", The American
+Statistician 37, 1983), which is more accurate than E[x^2] - E[x]^2.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 
 def combine_over_ranks(local: Data, share: Data) -> Data:
-    """Return the statistics of all ranks' values; every rank must call this, in the same order.
+    """Return the statistics of the values of all ranks. Collective; equal order of calls on all ranks.
 
-    Rank r's loss is a mean over its samples, and the ranks' gradients add up weighted by their shares. So the backward
-    pass returns the gradient of sum_k share_k L_k with respect to rank r's statistics, divided by share_r.
+    The loss of rank r is a mean over its samples, and gradients are summed with the weight share_r. So the backward
+    pass on rank r returns the gradient of sum_k share_k L_k with respect to its statistics, divided by share_r.
 
     Args:
         local: This rank's counts, means and variances, shape (3, C), float32 or float64. Channels with a count of 0 are
             ignored.
-        share: This rank's weight in the loss, a scalar of the same dtype.
+        share: This rank's share of the batch, a scalar of the same dtype as `local`.
 
     Returns:
-        The statistics of all ranks, of the same shape and dtype, equal on all ranks.
+        The combined statistics, of the same shape and dtype as `local`, equal on all ranks.
 
     Raises:
-        HpcrunError: XLA compiles the step on TensorFlow, or Keras runs on a backend that cannot train.
+        HpcrunError: XLA compiles the step (on TensorFlow), or Keras's backend cannot train.
     """
     backends = {"tensorflow": _on_tensorflow, "torch": _on_torch, "jax": _on_jax}
     if (backend := keras.backend.backend()) not in backends:
@@ -49,7 +49,7 @@ def combine_over_ranks(local: Data, share: Data) -> Data:
 
 
 def combine(local: Array) -> Array:
-    """Gather all ranks' statistics and combine them (one MPI_Allgather).
+    """Gather and combine the statistics of all ranks (one MPI_Allgather).
 
     Args:
         local: This rank's counts, means and variances, shape (3, C).
@@ -57,7 +57,9 @@ def combine(local: Array) -> Array:
     gathered = np.empty((world().size, *local.shape), local.dtype)
     world().comm.Allgather(np.ascontiguousarray(local), gathered)
     counts, means, variances = gathered.astype(np.float64).swapaxes(0, 1)  # (ranks, C) each
-    means, variances = (np.where(counts > 0, a, 0) for a in (means, variances))  # without values they may be NaN
+    means, variances = (
+        np.where(counts > 0, a, 0) for a in (means, variances)
+    )  # without values, mean and variance may be NaN
     weights = counts / np.maximum(counts.sum(0), 1)
     mean = (weights * means).sum(0)
     variance = (weights * (variances + (means - mean) ** 2)).sum(0)
@@ -70,10 +72,10 @@ def backpropagate(local: Array, combined: Array, share: Array, gradient: Array) 
     Args:
         local: The argument of `combine`, shape (3, C).
         combined: The result of `combine`.
-        share: This rank's weight, a scalar.
+        share: This rank's share of the batch, a scalar.
         gradient: The gradient of this rank's loss with respect to `combined`.
     """
-    # A rank without samples may have infinite values: 0 times infinity would be NaN on all ranks.
+    # Gradients of a rank without samples may be infinite, and 0 times infinity would be NaN on all ranks.
     weighted = np.ascontiguousarray(gradient[1:] * share if share > 0 else np.zeros_like(gradient[1:]))
     total = np.empty_like(weighted)
     world().comm.Allreduce(weighted, total)
@@ -97,19 +99,19 @@ def _on_tensorflow(local: Data, share: Data) -> Data:
         )
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]  # tensorflow is untyped
-    def synchronized(local: Data, share: Data) -> Data:
-        combined = _statistics(combine, local)
+    def combine_differentiably(local: Data, share: Data) -> Data:
+        combined = _call_with_statistics(combine, local)
 
         def gradient(upstream: Data) -> Data:
-            return _statistics(backpropagate, local, combined, share, upstream), None
+            return _call_with_statistics(backpropagate, local, combined, share, upstream), None
 
         return combined, gradient
 
-    return synchronized(local, share)
+    return combine_differentiably(local, share)
 
 
 def _on_torch(local: Data, share: Data) -> Data:
-    # Keras infers shapes on the device "meta", which computes nothing.
+    # Keras infers shapes on the device "meta", on which nothing can be computed.
     return local if local.device.type == "meta" else _torch_function().apply(local, share)
 
 
@@ -117,28 +119,28 @@ def _on_torch(local: Data, share: Data) -> Data:
 def _torch_function() -> Data:
     import torch
 
-    class Synchronized(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped
+    class CombineStatistics(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped
         @staticmethod
         def forward(context: Data, local: Data, share: Data) -> Data:
-            combined = _statistics(combine, local)
+            combined = _call_with_statistics(combine, local)
             context.save_for_backward(local, combined, share)
             return combined
 
         @staticmethod
         def backward(context: Data, upstream: Data) -> Data:
-            return _statistics(backpropagate, *context.saved_tensors, upstream), None
+            return _call_with_statistics(backpropagate, *context.saved_tensors, upstream), None
 
-    return Synchronized
+    return CombineStatistics
 
 
 def _on_jax(local: Data, share: Data) -> Data:
     import jax
 
     # JAX refuses ordered callbacks inside a custom_vjp, but not before it or in its backward pass.
-    combined = _statistics(combine, jax.lax.stop_gradient(local))
+    combined = _call_with_statistics(combine, jax.lax.stop_gradient(local))
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]  # jax is untyped
-    def synchronized(local: Data, combined: Data, share: Data) -> Data:  # noqa: ARG001
+    def combine_differentiably(local: Data, combined: Data, share: Data) -> Data:  # noqa: ARG001
         return combined
 
     def forward(*arguments: Data) -> Data:
@@ -146,14 +148,14 @@ def _on_jax(local: Data, share: Data) -> Data:
 
     def backward(arguments: Data, upstream: Data) -> Data:
         local, combined, share = arguments
-        local_gradient = _statistics(backpropagate, local, combined, share, upstream)
+        local_gradient = _call_with_statistics(backpropagate, local, combined, share, upstream)
         return local_gradient, jax.numpy.zeros_like(combined), jax.numpy.zeros_like(share)
 
-    synchronized.defvjp(forward, backward)
-    return synchronized(local, combined, share)
+    combine_differentiably.defvjp(forward, backward)
+    return combine_differentiably(local, combined, share)
 
 
-def _statistics(function: Callable[..., Array], local: Data, *tensors: Data) -> Data:
+def _call_with_statistics(function: Callable[..., Array], local: Data, *tensors: Data) -> Data:
     dtype = keras.backend.standardize_dtype(local.dtype)
     return call_on_host(lambda *arrays: [function(*arrays)], [local, *tensors], [local.shape], dtype)[0]
 

@@ -1,4 +1,4 @@
-"""Create a model's variables before its first batch, so that all ranks start with equal ones."""
+"""Creation of a model's variables before the first batch, so that they are equal on all ranks at the start."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 def build(model: keras.Model, sharded_input: ShardedInput, step: str) -> None:
     """Create a compiled model's variables (weights, metrics, optimizer state) before the first batch.
 
-    Keras's own steps can be built without data. A custom step is traced on TensorFlow, exactly as for the first batch,
-    because only it knows what it calls with which part of the batch. A custom step that runs eagerly builds the model
-    in its first run.
+    The variables of Keras's steps can be created without data. A custom step is traced on TensorFlow, as it would be
+    for the first batch, because it may call any layer with any part of the batch. A custom step that runs eagerly
+    creates the variables in its first call.
 
     Args:
-        model: A compiled model. Variables that exist are kept.
+        model: A compiled model; existing variables are kept.
         sharded_input: The input of the step.
-        step: The step that takes the input: `train_step` or `test_step`.
+        step: Name of the step: `train_step` or `test_step`.
 
     Raises:
-        HpcrunError: A custom step never updates metrics whose results Keras reads.
+        HpcrunError: A custom step never updates the metrics given to `compile`.
     """
     if keras.backend.backend() == "tensorflow" and is_custom_step(model, step):
         _build_by_tracing(model, sharded_input, step)
-    elif type(model).call is not keras.Model.call:  # a model without call() is built as far as possible
+    elif type(model).call is not keras.Model.call:  # a model without call() cannot be built
         _build_by_calling(model, sharded_input.spec)
 
 
 def is_custom_step(model: keras.Model, step: str) -> bool:
-    """Return whether a model overrides this step of Keras.
+    """Return whether a model overrides a step of `keras.Model`.
 
     Args:
         model: A model after `wrap_steps`.
-        step: `train_step` or `test_step`.
+        step: Name of the step: `train_step` or `test_step`.
     """
     inner = getattr(model, step).inner
     return getattr(inner, "__func__", inner) is not getattr(keras.Model, step)
@@ -70,7 +70,7 @@ def _build_by_calling(model: keras.Model, batch: Data) -> None:
         # A subclass of Model has outputs only after a call. Keras calls it symbolically, without data.
         model._symbolic_build(data_batch=batch)  # noqa: SLF001
         return
-    # The same for a model whose outputs are known, without tracing (1 s for ResNet-50, on every rank at once).
+    # For a model with known outputs, the same without tracing, which takes 1 s for ResNet-50.
     outputs = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
     x, y, sample_weight, y_pred = keras.tree.map_structure(
         lambda s: None if s is None else _one_sample(s.shape, keras.backend.standardize_dtype(s.dtype)),

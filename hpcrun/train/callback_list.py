@@ -1,4 +1,4 @@
-"""Calls the callbacks of a `fit` after each step, without waiting for the step's logs where nobody reads them."""
+"""Callback list that waits for the logs of a step only if a callback reads them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 class StepCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]  # keras is untyped
-    """Callback list that calls hooks of batches in this thread, not those done before an interruption.
+    """Callback list that calls batch hooks in this thread, and omits batches trained before a restart.
 
-    A GPU computes a step while Python prepares the next one. A callback that reads a step's logs ends that, as they are
-    numbers only when the step has ended. So hpcrun's own callbacks that say `reads_logs_late` get the logs as the step
-    returned them: tensors, which they convert when they need a number.
+    A GPU computes a step while Python prepares the next step. Converting the logs of a step to numbers waits for the
+    step's end. So callbacks of hpcrun with the attribute `reads_logs_late` get tensors, and convert them only when they
+    need numbers.
     """
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """Pass on what is not repeated."""
+        """Call the hooks, unless the batch was trained before a restart."""
         if batch >= self._model.training_state.skip:
             super().on_train_batch_begin(batch, logs)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Pass on what is not repeated; numbers for callbacks that read logs, tensors for those that read them late."""
+        """Call the hooks, unless the batch was trained before a restart; give tensors to `reads_logs_late` callbacks."""
         if batch < self._model.training_state.skip:
             return
         numbers = None
@@ -38,5 +38,5 @@ class StepCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]  # k
 
 
 def to_numbers(logs: Logs) -> dict[str, float]:
-    """Return the logs of a step as numbers; waits until the step has ended."""
+    """Convert the logs of a step to numbers, which waits for the end of the step."""
     return dict(pythonify_logs(logs))

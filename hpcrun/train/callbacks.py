@@ -1,4 +1,4 @@
-"""Callbacks: on which ranks each one runs, and two that keep the ranks synchronized."""
+"""The ranks on which callbacks run, and two callbacks that keep the ranks synchronized."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Keras, Logs
 
-# They write to files or to the screen, so one rank runs them.
+# Callbacks that write to files or to the screen, and therefore run on one rank.
 _FILE_WRITERS = tuple(
     getattr(keras.callbacks, name)
     for name in (
@@ -30,22 +30,22 @@ _FILE_WRITERS = tuple(
         "RemoteMonitor",
         "TensorBoard",
     )
-    if hasattr(keras.callbacks, name)  # an older Keras may lack one
+    if hasattr(keras.callbacks, name)  # an older Keras may lack some
 )
 
 
 class Callback:
-    """On which ranks a Keras callback runs, in `fit(callbacks=[...])` and `evaluate` of an `hpcrun.train.Model`.
+    """A Keras callback for `fit` and `evaluate` of an `hpcrun.train.Model`, with the ranks on which it runs.
 
-    A callback that changes weights or decides when to stop belongs on all ranks: they see the same logs and decide
-    alike. A callback that writes to one place belongs on rank 0; one that writes to a place of each rank belongs on all
-    ranks.
+    A callback that changes weights or stops the training must run on all ranks: all ranks get the same logs, and take
+    the same decisions. A callback that writes one file for the job must run on rank 0; a callback that writes one file
+    per rank must run on all ranks.
 
     Args:
         callback: The Keras callback.
-        all_ranks: True: run on every rank, also callbacks that write files, such as a `ModelCheckpoint` with a path per
-            rank. False: run on rank 0 only. None: the default: Keras's callbacks that write (and classes derived from
-            them) run on rank 0 only, all others on all ranks.
+        all_ranks: True: run on all ranks, for example a `ModelCheckpoint` with one path per rank. False: run on rank 0
+            only. None (default): Keras's callbacks that write files (and subclasses) run on rank 0 only, others on all
+            ranks.
 
     Raises:
         HpcrunError: `callback` is not a Keras callback.
@@ -62,10 +62,10 @@ class Callback:
 
 
 def wrap_user_callbacks(callbacks: Keras) -> list[Callback]:
-    """Wrap each callback that a user gave to `fit`, `evaluate` or `predict` in a `Callback`.
+    """Wrap each callback of the user in a `Callback`.
 
     Args:
-        callbacks: A callback, a list of them, or None.
+        callbacks: The argument of `fit`, `evaluate` or `predict`: a callback, a list of callbacks, or None.
 
     Raises:
         HpcrunError: An item is not a Keras callback, or is a `keras.callbacks.CallbackList`.
@@ -75,10 +75,9 @@ def wrap_user_callbacks(callbacks: Keras) -> list[Callback]:
 
 
 def callbacks_on_this_rank(user_callbacks: Sequence[Callback]) -> list[keras.callbacks.Callback]:
-    """Return the user's callbacks that run on this rank, between those of hpcrun.
+    """Return the user's callbacks that run on this rank, between two callbacks of hpcrun.
 
-    All ranks run them on the same logs and decide alike; those that write run on rank 0, unless `Callback` overrides
-    that. Keras's own callbacks print (`verbose=1`) on rank 0.
+    Keras's callbacks print (`verbose=1`) on rank 0 only.
 
     Args:
         user_callbacks: The callbacks of all ranks.
@@ -108,7 +107,7 @@ def _require_callback(callback: Keras) -> None:
 
 
 class AverageStatistics(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """First callback: averages moving statistics over the ranks, so that the others see (and save) the mean."""
+    """First callback, which averages moving statistics over the ranks, so that other callbacks use the mean."""
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Mark the beginning of the training steps."""
@@ -116,32 +115,32 @@ class AverageStatistics(keras.callbacks.Callback):  # type: ignore[misc]  # kera
         record_share(None)
 
     def on_test_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Average before validation."""
+        """Average moving statistics before validation."""
         average_moving_statistics(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Average before checkpoints, also without validation."""
+        """Average moving statistics before checkpoints, also without validation."""
         average_moving_statistics(self.model)
 
 
 class SynchronizeRanks(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Last callback: all ranks start from the state of rank 0 and stop together."""
+    """Last callback, which broadcasts the state of rank 0 at the start, and stops all ranks at the same step."""
 
-    reads_logs_late = True  # never
+    reads_logs_late = True  # reads no logs
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Broadcast rank 0's weights, which one of its callbacks may just have restored, and its epoch."""
+        """Broadcast the weights and the epoch of rank 0, which a callback may have restored on rank 0 only."""
         broadcast_built_variables(self.model)  # a custom step may build the other variables later
         self.model.training_state.weights_broadcast, self.model.training_state.variables_checked = (
             True,
             len(self.model.variables),
         )
         self.model._initial_epoch = world().comm.bcast(self.model._initial_epoch)  # noqa: SLF001
-        # A rank that traces its first step sends nothing on: the broadcast reaches all ranks before.
+        # Complete the broadcast first: a rank that traces its first step forwards no messages.
         checked_barrier("the beginning of the training")
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Delay a stop of this rank (on NaN, say) by one step: the next allreduce tells all ranks to stop."""
+        """Delay a stop of this rank (on NaN, say) by one step, because the next allreduce stops all ranks."""
         model = self._model  # `self.model` would fetch the model's state on JAX in the middle of an epoch
         reducers = model.training_state.reducers
         if reducers and model.stop_training and not any(reducer.stop_agreed for reducer in reducers):
@@ -150,7 +149,7 @@ class SynchronizeRanks(keras.callbacks.Callback):  # type: ignore[misc]  # keras
                 reducer.stop_requested = True
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Check that the ranks have equal weights; stop all of them if one wants to."""
+        """Check that all ranks have equal weights; stop all ranks if a rank wants to stop."""
         check_same_learning_rate(self.model)
         check_same_weights(self.model)
         reducers = self.model.training_state.reducers

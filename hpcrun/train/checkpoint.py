@@ -1,9 +1,9 @@
-"""Checkpoints: write the state of a `fit`, and continue from it.
+"""Checkpoints of the state of a `fit`, from which a restarted job continues.
 
-SIGTERM (job cancelled, preempted, near its time limit) or SIGUSR2 (Slurm's ``--signal``) stops a job. The rank that
-receives the signal passes it on with the next gradients, so that all ranks stop after the same step. Then rank 0 writes
-weights, optimizer state, seeds, moving statistics, metrics, callback state and the position in the data to one file.
-The same script, started again with the same run directory, reads the file and continues with the next batch.
+SIGTERM (job cancelled, preempted, near its time limit) or SIGUSR2 (Slurm's ``--signal``) stops a job. The next
+allreduce sends the signal to all ranks, so that they stop after the same step. Then rank 0 writes weights, optimizer
+state, seeds, moving statistics, metrics, callback state and the position in the data to one file. The same script,
+started again with the same run directory, reads the file and continues with the next batch.
 """
 
 from __future__ import annotations
@@ -38,37 +38,37 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-SECONDS_BETWEEN = 600.0  # seconds between checkpoints at the ends of epochs
+SECONDS_BETWEEN_CHECKPOINTS = 600.0  # minimum time between checkpoints at the ends of epochs
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
-_fits = count()
+_fit_numbers = count()
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Callback that writes and reads the checkpoint of one `fit`; the last of its callbacks.
+    """Last callback of a `fit`, which reads and writes its checkpoint.
 
     Args:
         file: The checkpoint file.
-        place: The position at which the `fit` continues.
+        position: The position at which the `fit` continues.
         arrays: The arrays of the file, on rank 0.
         user_callbacks: The user's callbacks.
-        number: The number of the `fit` in the script, from 0.
+        number: Number of the `fit` in the script, from 0.
     """
 
     def __init__(
         self,
         file: Path,
-        place: TrainingPosition,
+        position: TrainingPosition,
         arrays: dict[str, Array],
         user_callbacks: Sequence[Keras],
         number: int,
     ) -> None:
         super().__init__()
-        self.file, self.place, self.user_callbacks, self.number = file, place, user_callbacks, number
-        self._arrays, self._written, self._signal = arrays, time.monotonic(), 0
+        self.file, self.position, self.user_callbacks, self.number = file, position, user_callbacks, number
+        self._arrays, self._last_write, self._received_signal = arrays, time.monotonic(), 0
 
     @contextmanager
     def handle_signals(self) -> Iterator[None]:
-        """Record stop signals inside the block instead of dying of them."""
+        """Record stop signals inside the block, so that they do not end the process."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -78,92 +78,93 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         finally:
             for number, handler in previous_handlers.items():
                 signal.signal(number, handler)
-        if self._signal:  # too late for this `fit`, but not for the rest of the script
-            signal.raise_signal(self._signal)
+        if self._received_signal:  # the `fit` is complete, but the script must stop
+            signal.raise_signal(self._received_signal)
 
     def _handle_signal(self, number: int, _: FrameType | None) -> None:
-        self._signal = number
+        self._received_signal = number
         for reducer in self._model.training_state.reducers:
             reducer.exit_requested = True
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Restore the state of the checkpoint file."""
-        self._start_time = time.perf_counter() - self.place.seconds
+        self._start_time = time.perf_counter() - self.position.seconds
         self._initial_states = [checkpoint_file.callback_state(callback) for callback in self.user_callbacks]
-        self._resumes = self.is_resumed()
-        if self._resumes:
+        self._will_resume = self.is_resumed()
+        if self._will_resume:
             self._restore()
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Start the epoch at its first batch, or at the batch where it was interrupted."""
         training_state = self.model.training_state
-        training_state.batch, training_state.skip = 0, self.place.batch if self._resumes else 0
-        if self._resumes:
-            self._resumes = False
-            self.model.history.epoch = list(self.place.history["epoch"])
-            self.model.history.history = {name: list(values) for name, values in self.place.history["logs"].items()}
+        training_state.batch, training_state.skip = 0, self.position.batch if self._will_resume else 0
+        if self._will_resume:
+            self._will_resume = False
+            self.model.history.epoch = list(self.position.history["epoch"])
+            self.model.history.history = {name: list(values) for name, values in self.position.history["logs"].items()}
             # After a complete epoch, the file holds the metrics of that epoch.
             for variable, value in zip(
                 self.model.metrics_variables if training_state.skip else [], self._metrics, strict=False
             ):
                 variable.assign(value)
-        self.place.epoch = epoch
+        self.position.epoch = epoch
 
     def stop_requested(self) -> bool:
-        """Return whether a rank received a stop signal; after a step, the result is equal on all ranks."""
+        """Return whether a rank received a stop signal; equal on all ranks after a step."""
         reducers = self._model.training_state.reducers
-        return any(reducer.exit_agreed for reducer in reducers) if reducers else bool(self._signal)
+        return any(reducer.exit_agreed for reducer in reducers) if reducers else bool(self._received_signal)
 
     def write_and_exit(self) -> None:
-        """Write the checkpoint after a step and exit; every rank must call this."""
-        self.place.batch = self._model.training_state.batch
+        """Write the checkpoint after a step, and exit. Collective."""
+        self.position.batch = self._model.training_state.batch
         self._write()
         self._exit_job()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Write the checkpoint if a rank received a stop signal or the last checkpoint is old."""
-        due = world().rank == 0 and time.monotonic() - self._written > SECONDS_BETWEEN
-        stop, due = (
-            any(each) for each in zip(*checked_allgather("the end of an epoch", (self._signal, due)), strict=True)
+        """Write the checkpoint if a rank received a stop signal, or if the last checkpoint is too old."""
+        is_due = world().rank == 0 and time.monotonic() - self._last_write > SECONDS_BETWEEN_CHECKPOINTS
+        must_stop, must_write = (
+            any(flags)
+            for flags in zip(*checked_allgather("the end of an epoch", (self._received_signal, is_due)), strict=True)
         )
-        self.place.epoch, self.place.batch = epoch + 1, 0
-        self.place.stopped = bool(self.model.stop_training)
-        if stop or due:
+        self.position.epoch, self.position.batch = epoch + 1, 0
+        self.position.stopped = bool(self.model.stop_training)
+        if must_stop or must_write:
             self._write()
-        if stop:
+        if must_stop:
             self._exit_job()
 
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Write the final state of this `fit`, so that a later start of the job does not repeat it."""
         self._write()
-        if any(checked_allgather("the end of training", self._signal)):
+        if any(checked_allgather("the end of training", self._received_signal)):
             self._exit_job()
 
     def is_resumed(self) -> bool:
         """Return whether a checkpoint file was read."""
-        return bool(self.place.variables)
+        return bool(self.position.variables)
 
     def finished_history(self, epochs: int) -> keras.callbacks.History | None:
-        """Return the history of a complete `fit` and restore its model; None if the `fit` must continue.
+        """Restore the model of a complete `fit`, and return its history; None if the `fit` must continue.
 
         Args:
-            epochs: The number of epochs to train.
+            epochs: Number of epochs to train.
         """
-        if not self.is_resumed() or not (self.place.stopped or self.place.epoch >= epochs):
+        if not self.is_resumed() or not (self.position.stopped or self.position.epoch >= epochs):
             return None
         self._restore()
         history = keras.callbacks.History()
         history.set_model(self.model)
-        history.epoch, history.history = self.place.history["epoch"], self.place.history["logs"]
+        history.epoch, history.history = self.position.history["epoch"], self.position.history["logs"]
         self.model.history = history
-        training_seconds.append(self.place.seconds)
+        training_seconds.append(self.position.seconds)
         return history
 
     def _exit_job(self) -> None:
-        gathered = checked_allgather("the signal that ends the job", (self._signal, self.file.exists()))
+        gathered = checked_allgather("the signal that ends the job", (self._received_signal, self.file.exists()))
         number = max(number for number, _ in gathered)
-        place = f"epoch {self.place.epoch + 1}, after {self.place.batch} batches"
-        text = f"stopped by {signal.Signals(number).name} in {place}"
+        position_text = f"epoch {self.position.epoch + 1}, after {self.position.batch} batches"
+        text = f"stopped by {signal.Signals(number).name} in {position_text}"
         if gathered[0][1]:
             text += f"; to go on, start it again: it reads {self.file}"
         failure.report_and_abort(text, text, 128 + number)
@@ -174,23 +175,23 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         local = rank_state(model)
         ranks = world().comm.gather(local) if world().size > 1 else [local]
         if world().rank == 0:
-            self.place.seconds = time.perf_counter() - self._start_time
-            self.place.history = {"epoch": model.history.epoch, "logs": model.history.history}
+            self.position.seconds = time.perf_counter() - self._start_time
+            self.position.history = {"epoch": model.history.epoch, "logs": model.history.history}
             pairs = zip(self.user_callbacks, self._initial_states, strict=True)
-            self.place.memory = [checkpoint_file.changed_state(callback, initial) for callback, initial in pairs]
+            self.position.memory = [checkpoint_file.changed_state(callback, initial) for callback, initial in pairs]
             try:
-                checkpoint_file.write_checkpoint(self.file, self.place, model, ranks)
+                checkpoint_file.write_checkpoint(self.file, self.position, model, ranks)
             except OSError as error:  # a full disk must not end the training
                 print(f"WARNING: no checkpoint in {self.file}: {error.strerror}", file=sys.stderr)
-        self._written = time.monotonic()
+        self._last_write = time.monotonic()
 
     def _restore(self) -> None:
-        self._metrics = checkpoint_file.restore_model(self.model, self.file, self.place, self._arrays)
-        for callback, memory in zip(self.user_callbacks, self.place.memory, strict=False):
+        self._metrics = checkpoint_file.restore_model(self.model, self.file, self.position, self._arrays)
+        for callback, memory in zip(self.user_callbacks, self.position.memory, strict=False):
             checkpoint_file.restore_callback(callback, self.model, memory, self._arrays)
         if world().rank == 0:
             print_line(
-                f"from {self.file}: {self.place.epoch} epochs and {self.place.batch} batches of the next are done"
+                f"from {self.file}: {self.position.epoch} epochs and {self.position.batch} batches of the next are done"
             )
 
 
@@ -200,13 +201,13 @@ def open_checkpoint(
     """Return the checkpoint callback of the next `fit`, or None if there is no directory for checkpoints.
 
     Args:
-        folder: The directory of checkpoints (default: ``$HPCRUN_RUN_DIR/checkpoints``, if set).
-        seed: The seed of the sample order, if there is no checkpoint.
-        user_callbacks: The user's callbacks, in their order.
+        folder: Directory of checkpoints; default: ``$HPCRUN_RUN_DIR/checkpoints`` if the variable is set.
+        seed: Seed of the sample order if there is no checkpoint.
+        user_callbacks: The user's callbacks, in the order of `fit`.
     """
     if folder is None and "HPCRUN_RUN_DIR" not in os.environ:
         return None
     folder = Path(folder) if folder is not None else Path(os.environ["HPCRUN_RUN_DIR"], "checkpoints")
-    number = next(_fits)
+    number = next(_fit_numbers)
     file = folder.absolute() / f"fit-{number}.npz"
     return Checkpoint(file, *checkpoint_file.read_checkpoint(file, seed), user_callbacks, number)

@@ -1,4 +1,4 @@
-"""The checkpoint file: the model's variables, the state of each rank, callback state, the position in the data."""
+"""The checkpoint file: the variables of the model, the state of each rank and callback, the position in the data."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainingPosition:
-    """The position of a `fit` in its training.
+    """The progress of a `fit`, and the state of its callbacks.
 
     Args:
-        epoch: The number of complete epochs.
-        batch: The number of complete batches of the next epoch.
-        seed: The seed of the sample order.
+        epoch: Number of complete epochs.
+        batch: Number of complete batches of the next epoch.
+        seed: Seed of the sample order.
         stopped: Whether a callback stopped the training.
-        seconds: The training time so far.
-        history: Keras's history: epochs, and a list per metric.
-        memory: The state of each of the user's callbacks.
-        variables: The shape and dtype of each variable of the model and its optimizers.
-        trained: The numbers of the variables that each optimizer was built for; None if it was not built.
+        seconds: Training time so far in seconds.
+        history: Keras's history: epochs, and a list of values for each metric.
+        memory: Changed attributes of each callback of the user.
+        variables: Shape and dtype of each variable of the model and its optimizers.
+        trained: For each optimizer, the indices of the variables that it trains; None if the optimizer is not built.
     """
 
     epoch: int = 0
@@ -58,88 +58,91 @@ class TrainingPosition:
 
 
 def read_checkpoint(file: Path, seed: int) -> tuple[TrainingPosition, dict[str, Array]]:
-    """Read a checkpoint file on rank 0 and broadcast it; every rank must call this.
+    """Read a checkpoint file on rank 0, and broadcast the content. Collective.
 
     Args:
-        file: The file.
-        seed: The seed of the sample order if there is no file.
+        file: The checkpoint file, which may not exist.
+        seed: Seed of the sample order if there is no file.
 
     Returns:
-        The position of its `fit`, and arrays by name: all of them on rank 0, those of callbacks on the others.
+        The position of the `fit`; and arrays by name: on rank 0 all arrays, on other ranks those of callbacks.
 
     Raises:
-        HpcrunError: The file is damaged, or of another version.
+        HpcrunError: The file is damaged, or from a different version of hpcrun.
     """
     arrays: dict[str, Array] = {}
-    place = TrainingPosition(seed=seed)
+    position = TrainingPosition(seed=seed)
     if world().rank == 0 and file.exists():
         try:
             with np.load(file) as archive:
                 arrays = dict(archive)
-            place = TrainingPosition(**json.loads(str(arrays.pop("place"))))
-            logs = place.history["logs"].items()
-            place.history["logs"] = {name: _load_arrays(arrays, values) for name, values in logs}
+            position = TrainingPosition(**json.loads(str(arrays.pop("place"))))
+            logs = position.history["logs"].items()
+            position.history["logs"] = {name: _load_arrays(arrays, values) for name, values in logs}
         except (OSError, EOFError, ValueError, LookupError, TypeError, BadZipFile) as error:
             message = f"this version of hpcrun cannot read the checkpoint {file}: {error}"
             raise HpcrunError(message, hint="remove it to train from the start") from error
-        place.variables = [(shape, dtype) for shape, dtype in place.variables]
+        position.variables = [(shape, dtype) for shape, dtype in position.variables]
     if world().size > 1:
-        aside = {name: array for name, array in arrays.items() if name.startswith("aside/")}
-        place, aside = world().comm.bcast((place, aside))
-        arrays |= aside
-    return place, arrays
+        callback_arrays = {name: array for name, array in arrays.items() if name.startswith("aside/")}
+        position, callback_arrays = world().comm.bcast((position, callback_arrays))
+        arrays |= callback_arrays
+    return position, arrays
 
 
-def write_checkpoint(file: Path, place: TrainingPosition, model: keras.Model, ranks: Sequence[RankState]) -> None:
-    """Write a file atomically: a job that dies meanwhile keeps the previous checkpoint.
+def write_checkpoint(file: Path, position: TrainingPosition, model: keras.Model, ranks: Sequence[RankState]) -> None:
+    """Write a checkpoint file atomically: a job that dies during the write keeps the previous checkpoint.
 
     Args:
-        file: The file.
-        place: The position of the `fit`; the entries about variables are filled in here.
-        model: The model at that position.
-        ranks: The `rank_state` of each rank.
+        file: The checkpoint file.
+        position: The position of the `fit`; this function sets `variables` and `trained`.
+        model: The model at this position.
+        ranks: The `rank_state` of each rank, in rank order.
 
     Raises:
         OSError: The file cannot be written.
     """
-    place.variables, place.trained = _shapes_and_dtypes(model), _trained_variables(model)
+    position.variables, position.trained = _shapes_and_dtypes(model), _trained_variables(model)
     arrays: dict[str, Any] = {f"variable/{i}": array_of(v) for i, v in enumerate(_variables(model))}
     arrays |= {
-        f"rank/{r}/{kind}/{i}": a for r, own in enumerate(ranks) for kind in own for i, a in enumerate(own[kind])
+        f"rank/{r}/{kind}/{i}": a
+        for r, state_of_rank in enumerate(ranks)
+        for kind in state_of_rank
+        for i, a in enumerate(state_of_rank[kind])
     }
-    arrays["place"] = np.array(json.dumps(asdict(place), default=lambda array: _store_array(arrays, array)))
+    arrays["place"] = np.array(json.dumps(asdict(position), default=lambda array: _store_array(arrays, array)))
     permissions.make_folder(file.parent)
-    new = file.with_name(f".{file.name}")
+    draft = file.with_name(f".{file.name}")
     try:
-        with open(new, "wb", opener=permissions.opener) as stream:
+        with open(draft, "wb", opener=permissions.opener) as stream:
             np.savez(stream, **arrays)
             os.fsync(stream.fileno())
-        new.replace(file)
+        draft.replace(file)
     finally:
-        new.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
 
 
-def restore_model(model: keras.Model, file: Path, place: TrainingPosition, arrays: dict[str, Array]) -> list[Array]:
-    """Restore a model from a checkpoint on all ranks; every rank must call this.
+def restore_model(model: keras.Model, file: Path, position: TrainingPosition, arrays: dict[str, Array]) -> list[Array]:
+    """Restore a model from a checkpoint on all ranks. Collective.
 
     Args:
-        model: Changed in place.
-        file: The file name for the error.
-        place: Of `read`.
-        arrays: Likewise.
+        model: The model, changed in position.
+        file: Path of the checkpoint file, for the error message.
+        position: The position that `read_checkpoint` returned.
+        arrays: The arrays that `read_checkpoint` returned.
 
     Returns:
-        This rank's metric state in the middle of an epoch.
+        The values of this rank's metrics in the middle of an epoch.
 
     Raises:
-        HpcrunError: The file is the checkpoint of another model.
+        HpcrunError: The file is the checkpoint of a different model.
     """
-    _build_optimizers(model, place.trained)
+    _build_optimizers(model, position.trained)
     if world().rank == 0:
         variables = _shapes_and_dtypes(model)
-        if place.variables != variables:
+        if position.variables != variables:
             raise HpcrunError(
-                f"{file} is the checkpoint of another model: its {len(place.variables)} variables are not "
+                f"{file} is the checkpoint of another model: its {len(position.variables)} variables are not "
                 f"this one's {len(variables)}, in number, shape or dtype",
                 hint="remove it to train from the start",
             )
@@ -150,16 +153,16 @@ def restore_model(model: keras.Model, file: Path, place: TrainingPosition, array
 
 
 def callback_state(callback: Keras) -> dict[str, Any]:
-    """Return the state of a callback: numbers, strings, arrays, and lists of them."""
+    """Return the attributes of a callback that are numbers, strings, arrays, or lists of those."""
     return {name: value for name, value in vars(callback).items() if _is_serializable(value)}
 
 
 def changed_state(callback: Keras, initial: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a callback that has changed.
+    """Return the attributes of a callback that have changed.
 
     Args:
-        callback: A callback.
-        initial: What `memory` gave then.
+        callback: A Keras callback.
+        initial: The result of `callback_state` when the training began.
     """
     return {
         name: value for name, value in callback_state(callback).items() if not _is_unchanged(initial.get(name), value)
@@ -170,14 +173,14 @@ def restore_callback(callback: Keras, model: keras.Model, changed: dict[str, Any
     """Restore the state of a callback.
 
     Args:
-        callback: Changed in place.
+        callback: The callback, changed in position.
         model: The model of the training.
-        changed: Of `changes`, from a file.
-        arrays: Of `read`.
+        changed: The result of `changed_state`, from a checkpoint file.
+        arrays: The arrays that `read_checkpoint` returned.
     """
     if changed and isinstance(callback, MonitorCallback):
-        callback._model = callback.model or model  # noqa: SLF001  (Keras sets it only for callbacks of this rank)
-        callback._set_monitor_op()  # noqa: SLF001  (Keras does it at the end of an epoch, and negates min_delta)
+        callback._model = callback.model or model  # noqa: SLF001  (Keras sets _model only for callbacks of this rank)
+        callback._set_monitor_op()  # noqa: SLF001  (otherwise Keras calls it at the end of an epoch, and negates min_delta)
     for name, value in changed.items():
         setattr(callback, name, _load_arrays(arrays, value))
 
@@ -195,7 +198,7 @@ def _trained_variables(model: keras.Model) -> list[list[int] | None]:
 
 
 def _build_optimizers(model: keras.Model, trained: Sequence[Sequence[int] | None]) -> None:
-    """Build the optimizers that a custom training step builds in its first call."""
+    """Build the optimizers that a custom training step would build in its first call."""
     for optimizer, numbers in zip(find_optimizers(model), trained, strict=False):
         if numbers is not None and not optimizer.built and max(numbers, default=0) < len(model.variables):
             optimizer.build([model.variables[i] for i in numbers])
@@ -211,8 +214,8 @@ def _is_serializable(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str | np.ndarray | np.generic)
 
 
-def _is_unchanged(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and not isinstance(one, list | np.ndarray) and one == other
+def _is_unchanged(initial: Any, current: Any) -> bool:
+    return type(initial) is type(current) and not isinstance(initial, list | np.ndarray) and initial == current
 
 
 def _store_array(arrays: dict[str, Array], value: Any) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Configurations of Keras's objects as values that ranks can compare."""
+"""Configurations of Keras objects, as values that can be compared between ranks."""
 
 from __future__ import annotations
 
@@ -16,51 +16,59 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Keras
 
-# May differ: names depend on earlier layers; seeds are compared elsewhere.
-_MAY_DIFFER = {"name", "seed"}
+# Keys that may differ between ranks: names depend on earlier layers; seeds are compared elsewhere.
+_IGNORED_KEYS = {"name", "seed"}
 _EMPTY_CELL = types.CellType()
 
 
-def config_of(thing: Keras) -> dict[str, Keras]:
+def config_of(keras_object: Keras) -> dict[str, Keras]:
     """Return the configuration of a layer, loss, metric or optimizer, without parts that may differ between ranks."""
     try:
         with warnings.catch_warnings(action="ignore"):  # Keras warns that lambdas are unsafe to save
-            config = thing.get_config()
+            config = keras_object.get_config()
     except Exception:  # noqa: BLE001  (a user's class without a usable get_config)
         return {}
-    config = {**config, **getattr(thing, "_fn_kwargs", {})} if isinstance(config, dict) else {}  # such as Huber's delta
+    config = (
+        {**config, **getattr(keras_object, "_fn_kwargs", {})} if isinstance(config, dict) else {}
+    )  # such as Huber's delta
     for key, value in config.items():
         if _is_lambda(value):
-            candidates = (getattr(thing, name, None) for name in (key, f"_{key}"))
+            candidates = (getattr(keras_object, name, None) for name in (key, f"_{key}"))
             config[key] = next((each for each in candidates if hasattr(each, "__code__")), "a lambda")
-    return {key: value for key, value in config.items() if key not in _MAY_DIFFER}
+    return {key: value for key, value in config.items() if key not in _IGNORED_KEYS}
 
 
 def _is_lambda(value: Keras) -> bool:
-    """Return whether a value is a function's bytecode, which contains a file name of this rank."""
+    """Return whether a value is a serialized lambda, which contains a file name that may differ between ranks."""
     if not isinstance(value, dict):
         return False
     code = value.get("value")
-    has_no_class = len(value) == 1 and isinstance(code, list | tuple) and len(code) == 3  # of an activation
+    has_no_class = len(value) == 1 and isinstance(code, list | tuple) and len(code) == 3  # the lambda of an activation
     return has_no_class or value.get("class_name") == "__lambda__"
 
 
 def comparable(value: Keras) -> object:
-    """Return a value as JSON, without parts that may differ between ranks and mean the same."""
+    """Convert a value to JSON values, without parts that may differ between equivalent models."""
     if isinstance(value, dict) and str(value.get("class_name")).endswith("DTypePolicy"):
-        return comparable(list(value["config"].items()))  # its name is its meaning
+        return comparable(
+            list(value["config"].items())
+        )  # policies are equal if their configurations are, whatever their names
     if isinstance(value, dict):
-        return {str(key): comparable(each) for key, each in sorted(value.items(), key=str) if key not in _MAY_DIFFER}
+        return {str(key): comparable(each) for key, each in sorted(value.items(), key=str) if key not in _IGNORED_KEYS}
     if isinstance(value, list | tuple):
         return [comparable(each) for each in value]
     if isinstance(value, set | frozenset):
         return sorted(json.dumps(comparable(each)) for each in value)
     if isinstance(value, np.ndarray):
         return [str(value.dtype), list(value.shape), zlib.crc32(np.ascontiguousarray(value).tobytes())]
-    return _scalar(value) if isinstance(value, int | float | str | np.generic | None) else _describe_object(value)
+    return (
+        _comparable_scalar(value)
+        if isinstance(value, int | float | str | np.generic | None)
+        else _describe_object(value)
+    )
 
 
-def _scalar(value: float | str | np.generic | None) -> object:
+def _comparable_scalar(value: float | str | np.generic | None) -> object:
     if isinstance(value, float | np.floating):
         return f"{value:.9g}"
     if isinstance(value, np.generic):
@@ -68,12 +76,12 @@ def _scalar(value: float | str | np.generic | None) -> object:
     return "a path" if isinstance(value, str) and "/" in value else value
 
 
-def _numbers(values: Iterable[object]) -> list[object]:
+def _comparable_numbers(values: Iterable[object]) -> list[object]:
     return [comparable(value) for value in values if isinstance(value, int | float)]
 
 
 def _describe_object(value: Keras) -> object:
-    """Return what identifies an object; its repr() may contain an address."""
+    """Return values that identify an object; its repr() could contain a memory address."""
     if isinstance(value, functools.partial):
         return ["partial", _describe_object(value.func), comparable(value.args), comparable(value.keywords)]
     if code := getattr(value, "__code__", None):  # all lambdas have the same name
@@ -82,10 +90,10 @@ def _describe_object(value: Keras) -> object:
             value.__qualname__,
             code.co_code.hex(),
             code.co_names,
-            _numbers(code.co_consts),
-            _numbers(value.__defaults__ or ()),
-            _numbers((value.__kwdefaults__ or {}).values()),
-            _numbers(closure),
+            _comparable_numbers(code.co_consts),
+            _comparable_numbers(value.__defaults__ or ()),
+            _comparable_numbers((value.__kwdefaults__ or {}).values()),
+            _comparable_numbers(closure),
         ]
     if hasattr(value, "get_config") and not isinstance(value, type):
         return [type(value).__name__, comparable(config_of(value))]

@@ -1,4 +1,4 @@
-"""Training log: a line per epoch on stdout, and an object per epoch in ``metrics.jsonl``."""
+"""Training log: one line per epoch on stdout, and one JSON object per epoch in ``metrics.jsonl``."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SECONDS_BETWEEN_LINES = 2.0  # seconds between progress lines within an epoch
 
 
 class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Callback that prints and records each epoch: rank 0's stdout and ``$HPCRUN_RUN_DIR/metrics.jsonl``.
+    """Callback that prints each epoch on rank 0, and appends it to ``$HPCRUN_RUN_DIR/metrics.jsonl``.
 
     Args:
         show: Whether this rank prints.
-        fit: The number of the `fit` in the script, from 0; the file has a key ``fit`` from the second on.
+        fit: Number of the `fit` in the script, from 0; recorded as ``fit`` unless it is 0.
         seconds_before: Training seconds of this `fit` before an interruption.
     """
 
@@ -36,38 +36,38 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
     def __init__(self, *, show: bool, fit: int = 0, seconds_before: float = 0.0) -> None:
         super().__init__()
         self.show, self.fit, self.seconds_before = show, fit, seconds_before
-        self._first = True
+        self._is_first_epoch = True
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Start the clock."""
+        """Record the start time of the `fit`."""
         self._fit_start = time.perf_counter()
 
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Stop the clock."""
+        """Record the duration of the `fit`."""
         training_seconds.append(self.seconds_before + time.perf_counter() - self._fit_start)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Start the epoch's clock; before the first epoch, remove lines of epochs that are repeated."""
-        if self._first and (folder := run_dir()) and world().rank == 0:
+        """Record the epoch's start time; before the first epoch, remove lines of epochs that will be repeated."""
+        if self._is_first_epoch and (folder := run_dir()) and world().rank == 0:
             _remove_repeated_epochs(folder / "metrics.jsonl", (self.fit, epoch))
-        self._first = False
+        self._is_first_epoch = False
         self._epoch = epoch + 1
         self._rate: float | None = None
         self._epoch_start = self._last_line = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Print the progress of a long epoch; the metrics are rank 0's own until its end."""
+        """Print the progress of a long epoch; its metrics cover only the samples of rank 0."""
         if self.show and time.perf_counter() - self._last_line > SECONDS_BETWEEN_LINES:
             self._last_line = time.perf_counter()
             steps = self.params.get("steps") or "?"
             self._print(f"step {batch + 1}/{steps}", to_numbers(logs))
 
     def on_test_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Measure before validation, which takes time and resets the count."""
+        """Compute images per second before validation, which takes time and resets the count of samples."""
         self._measure()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Print and record the epoch."""
+        """Print the epoch, and append it to the file."""
         logs = logs or {}
         self._measure()
         if self._rate:
@@ -75,8 +75,8 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         if self.show:
             self._print("", dict(sorted(logs.items(), key=_sort_key)))
         timing = {"images_per_second": self._rate or 0.0, "seconds": round(time.perf_counter() - self._epoch_start, 3)}
-        which = {"fit": self.fit} if self.fit else {}
-        entry = {**which, "epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, **timing}
+        fit_entry = {"fit": self.fit} if self.fit else {}
+        entry = {**fit_entry, "epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, **timing}
         if (folder := run_dir()) and world().rank == 0:
             try:
                 with open(folder / "metrics.jsonl", "a", encoding="utf-8", opener=permissions.opener) as file:
@@ -89,7 +89,7 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
             training_state = self.model.training_state
             fraction = (
                 1 - training_state.skip / training_state.batch if training_state.skip else 1.0
-            )  # without the batches before an interruption
+            )  # fraction of batches that this process has trained
             self._rate = samples_trained(self.model) * fraction / (time.perf_counter() - self._epoch_start)
 
     def _print(self, step: str, logs: dict[str, Any]) -> None:
@@ -99,27 +99,27 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
 
 
 def _sort_key(item: tuple[str, float]) -> tuple[bool, bool]:
-    """Sort training before validation metrics, and the loss first."""
+    """Return a sort key: training metrics before validation metrics, losses first."""
     return item[0].startswith("val_"), not item[0].endswith("loss")
 
 
-def _remove_repeated_epochs(file: Path, done: tuple[int, int]) -> None:
+def _remove_repeated_epochs(file: Path, last_complete: tuple[int, int]) -> None:
     """Remove the lines of epochs after the completed ones of a `fit` from ``metrics.jsonl``."""
     if not file.exists():
         return
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     remaining = [
-        line for line in lines if line.endswith("\n") and _fit_and_epoch(line) <= done
+        line for line in lines if line.endswith("\n") and _fit_and_epoch(line) <= last_complete
     ]  # the last line may be incomplete
     if remaining != lines:
-        new = file.with_name(f".{file.name}")
-        with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
+        draft = file.with_name(f".{file.name}")
+        with open(draft, "w", encoding="utf-8", opener=permissions.opener) as opened:
             opened.write("".join(remaining))
-        new.replace(file)
+        draft.replace(file)
 
 
 def _fit_and_epoch(line: str) -> tuple[int, int]:
-    """Return the `fit` and the epoch of a line; lines of the user's own are kept, as (0, 0)."""
+    """Return the `fit` and the epoch of a line; (0, 0) for lines that the user wrote."""
     try:
         entry = json.loads(line)
         return int(entry.get("fit", 0)), int(entry["epoch"])

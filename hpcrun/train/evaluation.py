@@ -1,4 +1,4 @@
-"""Precision @ 1 and recall @ 5 of a classifier, over exactly all samples of a data set, on any number of ranks."""
+"""Precision @ 1 and recall @ 5 of a classifier over all samples of a data set, each counted exactly once."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ if TYPE_CHECKING:
 
 
 def is_in_top_k(y_true: Data, y_pred: Data, k: int) -> Data:
-    """Return whether the class of each sample is one of its k highest scores, as 0 and 1 in float64.
+    """Return for each sample whether its class has one of the k highest scores, as 0 or 1 in float64.
 
-    Of equal scores, the first class is the higher one, as in `numpy.argmax`: a model that gives all classes the same
-    score does not count as right. A score that is not finite is wrong.
+    If scores are equal, classes with smaller numbers come first, as in `numpy.argmax`: equal scores for all classes do
+    not count as correct. A sample with a score that is not finite counts as misclassified.
 
     Args:
         y_true: Classes from 0, shape (samples,) or (samples, 1).
         y_pred: Scores, shape (samples, classes).
-        k: The number of scores.
+        k: Number of highest scores.
     """
     labels = ops.cast(ops.reshape(y_true, (-1, 1)), "int32")  # (samples, 1)
     classes = ops.arange(y_pred.shape[-1], dtype="int32")  # (classes,)
     score = ops.max(ops.where(classes == labels, y_pred, -np.inf), axis=-1, keepdims=True)  # (samples, 1)
-    higher = ops.logical_or(y_pred > score, ops.logical_and(y_pred == score, classes < labels))  # (samples, classes)
-    place = ops.sum(ops.cast(higher, "int32"), axis=-1)  # (samples,), from 0
-    finite = ops.all(ops.isfinite(y_pred), axis=-1)
-    right = ops.cast(ops.logical_and(place < k, finite), "float64")
-    return ops.reshape(right, (-1,))  # Keras loses the rank where labels have a fixed size and scores have not
+    is_higher = ops.logical_or(y_pred > score, ops.logical_and(y_pred == score, classes < labels))  # (samples, classes)
+    position_in_order = ops.sum(ops.cast(is_higher, "int32"), axis=-1)  # (samples,), from 0
+    is_finite = ops.all(ops.isfinite(y_pred), axis=-1)
+    is_correct = ops.cast(ops.logical_and(position_in_order < k, is_finite), "float64")
+    return ops.reshape(is_correct, (-1,))  # sets the tensor's rank, which Keras loses if only labels have a static size
 
 
 def top_k(k: int, name: str) -> keras.metrics.Metric:
     """Return the metric `is_in_top_k`, for `compile(weighted_metrics=...)`.
 
-    Its counts are float64, and therefore exact: `keras.metrics.SparseTopKCategoricalAccuracy` counts in float32, and
-    takes ties as right.
+    The metric counts in float64, which is exact. `keras.metrics.SparseTopKCategoricalAccuracy` counts in float32, and
+    counts ties as correct.
 
     Args:
-        k: The number of scores.
-        name: The name of the metric.
+        k: Number of highest scores.
+        name: Name of the metric.
     """
     return keras.metrics.MeanMetricWrapper(is_in_top_k, name=name, dtype="float64", k=k)
 
@@ -63,10 +63,10 @@ class Evaluation:
     """The result of an evaluation.
 
     Attributes:
-        precision_at_1: Part of the samples whose class has the highest score.
-        recall_at_5: Part of the samples whose class is one of the 5 highest scores.
-        loss: The mean cross-entropy.
-        examples: The number of samples.
+        precision_at_1: Fraction of samples whose class has the highest score.
+        recall_at_5: Fraction of samples whose class has one of the 5 highest scores.
+        loss: Mean cross-entropy.
+        examples: Number of samples.
     """
 
     precision_at_1: float
@@ -75,7 +75,7 @@ class Evaluation:
     examples: int
 
     def __str__(self) -> str:
-        """Return the line of Inception's evaluation script."""
+        """Return the result in the format of Inception's evaluation script."""
         return (
             f"{datetime.now():%Y-%m-%d %H:%M:%S}: precision @ 1 = {self.precision_at_1:.4f} "  # noqa: DTZ005  (local time)
             f"recall @ 5 = {self.recall_at_5:.4f} [{self.examples} examples]"
@@ -83,10 +83,10 @@ class Evaluation:
 
 
 class Evaluator:
-    """Evaluates a classifier; all ranks must make the same calls, and get the same results.
+    """Evaluates a classifier; calls are collective, and results equal on all ranks.
 
     Args:
-        keras_model: A model whose outputs are scores (samples, classes). It is compiled anew.
+        keras_model: A model whose outputs are scores (samples, classes); compiled by this class.
     """
 
     def __init__(self, keras_model: keras.Model) -> None:
@@ -99,11 +99,11 @@ class Evaluator:
         """Evaluate all samples.
 
         Args:
-            batches: Batches of images and classes from 0, such as those of `images.read_split`. Samples of weight 0 do
-                not count.
+            batches: Batches of images and classes from 0, for example from `images.read_split`. Samples of weight 0 are
+                not counted.
 
         Raises:
-            HpcrunError: As `hpcrun.train.Model.evaluate`.
+            HpcrunError: See `hpcrun.train.Model.evaluate`.
         """
         loss = float(self.model.evaluate(batches, return_dict=True)["loss"])
         hits = [(float(metric.total), float(metric.count)) for metric in self.metrics]
@@ -112,22 +112,24 @@ class Evaluator:
 
 
 def require_classes(model: keras.Model, saved: SavedModel, names: Sequence[str]) -> None:
-    """Require that a model has the classes of a data set.
+    """Check that a model and a data set have the same classes.
 
     Args:
         model: The model.
-        saved: Where it is from, with the names of its classes if they are known.
-        names: The names of the data set's classes, or their numbers from 1 if they have no names.
+        saved: The saved model, with its class names if known.
+        names: Class names of the data set, or numbers from 1 if the classes have no names.
 
     Raises:
-        HpcrunError: It has others.
+        HpcrunError: The classes differ.
     """
     classes, numbers = count_classes(model), [str(k + 1) for k in range(len(names))]
     if saved.names and list(names) not in ([*saved.names], numbers):
         pairs = [pair for pair in zip(saved.names, names, strict=False) if pair[0] != pair[1]]
-        first = f"first {pairs[0][0]!r} and {pairs[0][1]!r}" if pairs else f"{len(saved.names)} and {len(names)}"
+        first_difference = (
+            f"first {pairs[0][0]!r} and {pairs[0][1]!r}" if pairs else f"{len(saved.names)} and {len(names)}"
+        )
         raise HpcrunError(
-            f"the classes of the model and of the data set differ: {first}",
+            f"the classes of the model and of the data set differ: {first_difference}",
             hint="evaluate on the data set of the training, or on one built with hpcrun data build --labels LABELS.TXT",
         )
     if len(names) > classes:
@@ -135,12 +137,12 @@ def require_classes(model: keras.Model, saved: SavedModel, names: Sequence[str])
 
 
 def record_evaluation(evaluation: Evaluation, saved: SavedModel, seconds: float) -> None:
-    """Print the line of an evaluation, and append it to ``metrics.jsonl``, on rank 0.
+    """Print the result of an evaluation, and append it to ``metrics.jsonl``, on rank 0.
 
     Args:
-        evaluation: The result.
-        saved: The model.
-        seconds: The duration, with loading.
+        evaluation: The result of the evaluation.
+        saved: The evaluated model.
+        seconds: Duration of the evaluation in seconds, including loading.
     """
     if world().rank > 0:
         return

@@ -1,4 +1,4 @@
-"""The program of ``hpcrun export``: a saved model in the format of another program."""
+"""Program of ``hpcrun export``, which converts a saved model to a format of other software."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 def export_model(request: Json, report: Callable[[int, int], None]) -> Json:  # noqa: ARG001  (one signature for all)
-    """Export a saved model, with the names of its classes.
+    """Export a saved model, and its class names if known.
 
     Args:
-        request: ``model``, ``best``, ``format`` and ``output``, the new file or folder.
+        request: ``model``, ``best``, ``format``, and ``output``, the file or folder to create.
         report: Not called.
 
     Returns:
-        The model's file and epoch, the new file, and that of the names, if there are any.
+        Path and epoch of the model, path of the exported model, and path of the file of class names (None: no names).
     """
     saved = find_saved_model(request["model"], best=request["best"])
     output = Path(request["output"])
     draft = output.with_name(f".{output.name}.part{output.suffix}")
-    names = (
+    names_file = (
         output / "assets.extra/labels.txt" if request["format"] == "savedmodel" else output.with_suffix(".labels.txt")
     )
     try:
@@ -42,13 +42,13 @@ def export_model(request: Json, report: Callable[[int, int], None]) -> Json:  # 
     finally:
         shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
     if saved.names:
-        names.parent.mkdir(exist_ok=True)
-        names.write_text("".join(f"{name}\n" for name in saved.names), encoding="utf-8")
+        names_file.parent.mkdir(exist_ok=True)
+        names_file.write_text("".join(f"{name}\n" for name in saved.names), encoding="utf-8")
     return {
         "model": str(saved.file),
         "epoch": saved.epoch,
         "output": str(output),
-        "labels": str(names) if saved.names else None,
+        "labels": str(names_file) if saved.names else None,
     }
 
 
@@ -60,7 +60,7 @@ def _write(model: keras.Model, format_name: str, file: Path) -> None:
     else:
         _require_onnx()
         shape = (1, *model.input_shape[1:])
-        model.predict(np.zeros(shape, "uint8"), verbose=0)  # Keras exports no model that was never called
+        model.predict(np.zeros(shape, "uint8"), verbose=0)  # Keras cannot export a model that was never called
         model.export(file, format="onnx", verbose=False)
 
 

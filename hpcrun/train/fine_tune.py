@@ -1,7 +1,7 @@
 """Fine-tuning: a trained model with a new last layer for other classes.
 
-Inception's guide restores all weights but those of the last layer, which begins anew, and trains with a learning rate
-far below that of training from scratch (0.001).
+Inception's guide restores the weights of all layers except the last layer, which gets new initial weights, and trains
+with a learning rate of 0.001, far smaller than for training from scratch.
 """
 
 from __future__ import annotations
@@ -18,50 +18,50 @@ if TYPE_CHECKING:
 
 
 def replace_head(model: keras.Model, classes: int, *, freeze: bool = False) -> keras.Model:
-    """Return a copy of a model whose last layer with weights is new, with one output for each class.
+    """Return a copy of a model in which a new layer with one output per class replaces the last layer with weights.
 
     Args:
         model: A Sequential or Functional model that ends in `Dense`, or in a convolution of one pixel (MobileNet).
-        classes: The number of classes.
+        classes: Number of classes.
         freeze: Whether only the new layer is trained; a frozen `BatchNormalization` keeps its statistics.
 
     Raises:
-        HpcrunError: It is another model.
+        HpcrunError: The model has a different structure.
     """
     old_classes = count_classes(model)
-    head = next((layer for layer in reversed(list(_leaves(model))) if layer.weights), None)
-    units = {keras.layers.Dense: "units", keras.layers.Conv2D: "filters"}.get(type(head))
-    if not head or not units or getattr(head, units) != old_classes:
-        last = f"{type(head).__name__} {head.name!r}" if head else "none"
+    head = next((layer for layer in reversed(list(_flatten_layers(model))) if layer.weights), None)
+    units_key = {keras.layers.Dense: "units", keras.layers.Conv2D: "filters"}.get(type(head))
+    if not head or not units_key or getattr(head, units_key) != old_classes:
+        last_layer = f"{type(head).__name__} {head.name!r}" if head else "none"
         raise HpcrunError(
-            f"the model's last layer with weights is {last}; expected a Dense of {old_classes}, its number of classes"
+            f"the model's last layer with weights is {last_layer}; expected a Dense of {old_classes}, its number of classes"
         )
 
-    def copy(layer: keras.Layer) -> keras.Layer:
+    def copy_layer(layer: keras.Layer) -> keras.Layer:
         config = layer.get_config()
         if layer is head:
-            config[units] = classes
+            config[units_key] = classes
         elif isinstance(layer, keras.layers.Reshape) and tuple(layer.target_shape) == (old_classes,):
             config["target_shape"] = (classes,)
         return type(layer).from_config(config)
 
     try:
-        new = keras.models.clone_model(model, clone_function=copy, recursive=True)
-    except ValueError as error:  # another subclass of Model
+        new_model = keras.models.clone_model(model, clone_function=copy_layer, recursive=True)
+    except ValueError as error:  # a model that is neither Sequential nor Functional
         raise HpcrunError(
             f"Keras cannot copy the model: {error}", hint="use a Sequential or Functional model"
         ) from error
-    for old_layer, layer in zip(_leaves(model), _leaves(new), strict=True):
+    for old_layer, layer in zip(_flatten_layers(model), _flatten_layers(new_model), strict=True):
         if old_layer is not head:
             layer.set_weights(old_layer.get_weights())
         layer.trainable = old_layer is head or not freeze
-    return new
+    return new_model
 
 
-def _leaves(model: keras.Model) -> Iterator[keras.Layer]:
-    """Yield the layers of a model, and those of models in it, in order."""
+def _flatten_layers(model: keras.Model) -> Iterator[keras.Layer]:
+    """Yield the layers of a model in order, with the layers of nested models in their place."""
     for layer in model.layers:
         if isinstance(layer, keras.Model):
-            yield from _leaves(layer)
+            yield from _flatten_layers(layer)
         else:
             yield layer

@@ -1,4 +1,4 @@
-"""The saved models of a run, each as it appears, until its training has ended."""
+"""Saved models of a run, as its training saves them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from hpcrun.train.saved_model_record import RECORD
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SECONDS_BETWEEN_LOOKS = 2.0
+SECONDS_BETWEEN_CHECKS = 2.0
 SECONDS_BETWEEN_QUERIES = 60.0
-"""Of the scheduler: a job that loses its node records no end."""
+"""Interval of queries to the scheduler, needed because a job that loses its node does not record its end."""
 _FINAL_STATES = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
 _QUERY_TIMEOUT = 60.0  # seconds
 
@@ -34,47 +34,49 @@ _QUERY_TIMEOUT = 60.0  # seconds
 def list_models(
     source: str | Path, *, follow: bool = False, best: bool = False, after: int = 0
 ) -> Iterator[SavedModel]:
-    """Yield the saved model of a run, or each new one as it appears; every rank must call this.
+    """Yield the saved model of a run, or each model that the run saves from now on. Collective.
 
-    What is yielded is a copy, which a training that goes on does not replace; it is removed after its turn.
+    Each model is a copy of the file, so that the training cannot replace it; the copy is removed after the iteration.
 
     Args:
         source: A run directory, or a Keras model.
-        follow: Whether to wait for the models of further epochs, until the run has ended.
-        best: Whether to take the model of the best epoch instead of the last one.
-        after: Do not yield models of this epoch or earlier ones.
+        follow: Whether to wait for models of further epochs until the run has ended.
+        best: Whether to use the model of the best epoch instead of the last epoch.
+        after: Epoch after which models are yielded; models of this and earlier epochs are skipped.
 
     Raises:
-        HpcrunError: There is no model, or the run ended without one; or `source` is no run, with `follow`.
+        HpcrunError: There is no model, the run ended without a model, or with `follow`, `source` is not a run.
     """
-    path, done = Path(source), after
+    path, last_epoch = Path(source), after
     if follow and not (path / "job.json").is_file():
         raise HpcrunError(f"--follow needs a job; {source} is no run directory", hint="--run JOB --follow")
     find_end = _EndFinder(path)
     while True:
-        look = partial(_find_new_model, path, best, done, find_end) if follow else partial(_copy_model, path, best)
-        saved, ended = on_rank_0("the next saved model", look)
+        find_model = (
+            partial(_find_new_model, path, best, last_epoch, find_end) if follow else partial(_copy_model, path, best)
+        )
+        saved, end_reason = on_rank_0("the next saved model", find_model)
         if saved:
-            done = saved.epoch or 0
+            last_epoch = saved.epoch or 0
             try:
                 yield saved
             finally:
                 if world().rank == 0:
                     shutil.rmtree(saved.file.parent)
-        elif ended:
+        elif end_reason:
             break
         else:
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+            time.sleep(SECONDS_BETWEEN_CHECKS)
         if not follow:
             return
-    if not done:
-        raise HpcrunError(f"{path} ended without a saved model: {ended}", hint=f"hpcrun why {path}")
+    if not last_epoch:
+        raise HpcrunError(f"{path} ended without a saved model: {end_reason}", hint=f"hpcrun why {path}")
     if world().rank == 0:
-        print_line(f"the training has ended: {ended}")
+        print_line(f"the training has ended: {end_reason}")
 
 
 def last_evaluated_epoch() -> int:
-    """Return the last epoch in ``metrics.jsonl`` of this job, which a requeued job begins after; 0 without one."""
+    """Return the last epoch in ``metrics.jsonl`` of this job, for a requeued job; 0 if there is none."""
     epochs = [0]
     with suppress(OSError):
         for line in ((run_dir() or Path()) / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
@@ -83,19 +85,21 @@ def last_evaluated_epoch() -> int:
     return max(epochs)
 
 
-def _find_new_model(run: Path, best: bool, done: int, find_end: Callable[[], str]) -> tuple[SavedModel | None, str]:
-    """Return a copy of the saved model, None if it is not of a later epoch; and how the run ended, if it has."""
-    ended = find_end()  # before the model: none is saved after the end
+def _find_new_model(
+    run: Path, best: bool, last_epoch: int, find_end: Callable[[], str]
+) -> tuple[SavedModel | None, str]:
+    """Return a copy of the saved model (None if its epoch is not later), and the reason of the run's end (or "")."""
+    end_reason = find_end()  # check the end before the model, because no model is saved after the end
     with suppress(HpcrunError, FileNotFoundError):
         saved = find_saved_model(run, best=best)
-        written, recorded = saved.file.stat().st_mtime_ns, (run / RECORD).stat().st_mtime_ns
-        is_being_replaced = written > recorded and not ended
-        if saved.epoch is not None and saved.epoch > done and not is_being_replaced:
+        model_mtime, record_mtime = saved.file.stat().st_mtime_ns, (run / RECORD).stat().st_mtime_ns
+        is_being_replaced = model_mtime > record_mtime and not end_reason
+        if saved.epoch is not None and saved.epoch > last_epoch and not is_being_replaced:
             copy, _ = _copy_model(run, best)
-            if find_saved_model(run, best=best) == saved and saved.file.stat().st_mtime_ns == written:
-                return copy, ended
+            if find_saved_model(run, best=best) == saved and saved.file.stat().st_mtime_ns == model_mtime:
+                return copy, end_reason
             shutil.rmtree(copy.file.parent)
-    return None, ended
+    return None, end_reason
 
 
 def _copy_model(path: Path, best: bool) -> tuple[SavedModel, str]:
@@ -106,19 +110,19 @@ def _copy_model(path: Path, best: bool) -> tuple[SavedModel, str]:
 
 
 def _find_end(run: Path) -> str:
-    """Return how a run ended; empty if it has not."""
-    end = _read(run / "exit.json")
-    if end.get("ended") and not end.get("requeued"):
-        return str(end.get("reason"))
-    if _read(run / "submitted.json").get("cancelled"):
+    """Return the recorded reason of a run's end; empty if the run has not ended."""
+    exit_record = _read_json(run / "exit.json")
+    if exit_record.get("ended") and not exit_record.get("requeued"):
+        return str(exit_record.get("reason"))
+    if _read_json(run / "submitted.json").get("cancelled"):
         return "it was cancelled before it began"
-    if refused := _read(run / "refused.json"):
-        return f"it was refused: {refused.get('reason')}"
+    if refusal := _read_json(run / "refused.json"):
+        return f"it was refused: {refusal.get('reason')}"
     return ""
 
 
 class _EndFinder:
-    """Finds out whether a run has ended; asks the scheduler now and then, and only in the process that calls it.
+    """Detects the end of a run, from its files and, less often, from the scheduler.
 
     Args:
         run: The run directory.
@@ -129,26 +133,26 @@ class _EndFinder:
         self._queried = time.monotonic()
 
     def __call__(self) -> str:
-        """Return how the run ended; empty if it has not."""
-        if (ended := _find_end(self._run)) or time.monotonic() - self._queried < SECONDS_BETWEEN_QUERIES:
-            return ended
+        """Return the reason of the run's end; empty if the run has not ended."""
+        if (end_reason := _find_end(self._run)) or time.monotonic() - self._queried < SECONDS_BETWEEN_QUERIES:
+            return end_reason
         self._queried = time.monotonic()
         return _find_end(self._run) or _query_end(self._run)
 
 
 def _query_end(run: Path) -> str:
-    """Return how a run ended that has not recorded it, as ``hpcrun status`` finds it; empty if it may still run."""
+    """Return the reason of a run's end according to ``hpcrun status``; empty if the run may still be running."""
     command = [sys.executable, "-m", "hpcrun", "status", str(run), "--json"]
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT, check=False)
-        status = json.loads(done.stdout)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT, check=False)
+        status = json.loads(completed.stdout)
         state, reason = str(status["state"]), str(status["reason"] or "")
         if state in _FINAL_STATES or (state == "UNKNOWN" and reason.startswith("Slurm does not know this job")):
             return f"its job was lost ({': '.join(filter(None, [state, reason]))})"
     return ""
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
         record = json.loads(file.read_text(encoding="utf-8"))
         return record if isinstance(record, dict) else {}

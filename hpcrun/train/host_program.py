@@ -1,4 +1,4 @@
-"""A program that a command of hpcrun starts for its use of Keras: one request on stdin, replies on stdout."""
+"""Protocol of programs that hpcrun starts to use Keras: one JSON request on stdin, JSON replies on stdout."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 
 def serve(answer: Callable[[Json, Callable[[int, int], None]], Json]) -> None:
-    """Answer the request on stdin with lines of JSON on stdout: progress, and then the result or an error.
+    """Read a request from stdin, and print lines of JSON: progress, and then the result or an error.
 
     Args:
-        answer: Computes the result. Its arguments are the request, and a progress callback, called as (done, total).
+        answer: Function that returns the result, given the request and a progress callback with arguments (done,
+            total).
     """
     request = json.load(sys.stdin)
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # libraries print to stdout
+    os.dup2(2, 1)  # redirects stdout to stderr, because libraries print to stdout
 
     def reply(**values: Json) -> None:
         print(json.dumps(values), file=replies, flush=True)

@@ -1,8 +1,8 @@
-"""Scaling of losses that are not means over a rank's samples.
+"""Scaling of losses that are not means over samples.
 
-The ranks' gradients are combined as the sum of share_r * g_r (see `Reducer`), and Keras averages a loss over batches by
-their samples. Both are right for a mean over samples. Sums, and means over weights or unmasked steps, are scaled here,
-so that their weighted sum over the ranks is the loss of the whole batch.
+Gradients of the ranks are combined as the sum of share_r * g_r (see `Reducer`), and Keras averages the losses of
+batches weighted by their numbers of samples. Both are correct if a loss is a mean over samples. Sums, and means over
+weights or unmasked steps, are scaled so that their weighted sum over the ranks is the loss of the whole batch.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _keras_update_mean = keras.metrics.Mean.update_state
 
 @contextmanager
 def scale_losses(model: keras.Model) -> Iterator[None]:
-    """Scale Keras's losses, and means of them, that are computed or traced inside the block to the whole batch.
+    """Scale losses, and means of losses, that Keras computes or traces inside the block.
 
     Args:
-        model: The model of the losses.
+        model: The model whose losses are computed.
     """
-    if keras_loss.reduce_weighted_values is _reduce_over_ranks:  # the outer block does it
+    if keras_loss.reduce_weighted_values is _reduce_over_ranks:  # an outer block scales losses
         yield
         return
     keras_loss.reduce_weighted_values = _reduce_over_ranks
@@ -56,10 +56,10 @@ def scale_losses(model: keras.Model) -> Iterator[None]:
 def _update_mean_with_share(
     metric: keras.metrics.Mean, values: Data, sample_weight: Data = None, *, output_loss_ids: frozenset[int]
 ) -> None:
-    # A scalar of a whole batch counts as this rank's share of it. Keras treats the loss of an output like that where it
-    # does not know the batch size when it traces the step, which may be so on some ranks only.
-    per_batch = sample_weight is None and keras.ops.ndim(values) == 0
-    if per_batch or (id(metric) in output_loss_ids and keras.backend.backend() == "tensorflow"):
+    # The weight of a scalar for a whole batch is this rank's share of the batch. Keras also updates the loss of an
+    # output with a scalar if the batch size is unknown when the step is traced, which may happen on some ranks only.
+    is_batch_scalar = sample_weight is None and keras.ops.ndim(values) == 0
+    if is_batch_scalar or (id(metric) in output_loss_ids and keras.backend.backend() == "tensorflow"):
         sample_weight = current_share()
     _keras_update_mean(metric, values, sample_weight=sample_weight)
 
@@ -72,23 +72,23 @@ def _reduce_over_ranks(
     dtype: str | None = None,
 ) -> Data:
     loss = _keras_reduce(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
-    if len(loss.shape) > 0 or len(values.shape) == 0:  # not reduced, or by the user
+    if len(loss.shape) > 0 or len(values.shape) == 0:  # an unreduced loss, or a loss that the user reduced
         return loss
     if reduction == "sum":
         return keras.ops.divide_no_nan(loss, keras.ops.cast(current_share(), loss.dtype))
     if mask is None and not (reduction == "mean_with_sample_weight" and sample_weight is not None):
         return loss
-    counted = mask
+    counted_weights = mask
     if reduction == "mean_with_sample_weight":
-        counted = keras_loss.apply_mask(sample_weight, mask, dtype=loss.dtype, reduction=reduction)
-    local_count = keras.ops.sum(keras.ops.cast(counted, loss.dtype))
+        counted_weights = keras_loss.apply_mask(sample_weight, mask, dtype=loss.dtype, reduction=reduction)
+    local_count = keras.ops.sum(keras.ops.cast(counted_weights, loss.dtype))
     return keras.ops.divide_no_nan(
         loss * local_count, _sum_over_ranks(local_count) * keras.ops.cast(current_share(), loss.dtype)
     )
 
 
 def _sum_over_ranks(local_count: Data) -> Data:
-    """Return the sum of a scalar over the ranks that have samples."""
+    """Return the sum of a scalar over the ranks that have samples. Collective."""
     if captured():
         raise HpcrunError(
             "XLA cannot compile a loss with a mask, or with reduction='mean_with_sample_weight': its normalization is "

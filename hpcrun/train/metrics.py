@@ -1,4 +1,4 @@
-"""Metrics of an epoch or an evaluation over all ranks."""
+"""Reduction of the metrics of an epoch or an evaluation over all ranks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def reduce_metrics_over_ranks(model: keras.Model) -> None:
-    """Reduce metrics over the ranks after an epoch or an evaluation, before a callback sees them."""
-    training_state, results = model.training_state, model._get_metrics_result_or_logs  # noqa: SLF001
+    """Let a model reduce its metrics over the ranks after an epoch or an evaluation, before callbacks get them."""
+    training_state, original_results = model.training_state, model._get_metrics_result_or_logs  # noqa: SLF001
 
     def global_results(logs: Keras) -> Keras:
         if training_state.evaluates_locally:
-            return results(logs)
+            return original_results(logs)
         share = last_share() if training_state.in_epoch else None
         if training_state.in_epoch and training_state.open_ended:
             for reducer in training_state.reducers:
@@ -34,9 +34,9 @@ def reduce_metrics_over_ranks(model: keras.Model) -> None:
         logs = _flatten(logs)
         local = model.get_metrics_result()
         sum_metrics(model)
-        found = results(logs)
-        if found is not logs or not logs or world().size == 1:
-            return found
+        reduced = original_results(logs)
+        if reduced is not logs or not logs or world().size == 1:
+            return reduced
         return _combine_step_results(
             logs, local, model.get_metrics_result(), 1 / world().size if share is None else share
         )
@@ -45,7 +45,7 @@ def reduce_metrics_over_ranks(model: keras.Model) -> None:
 
 
 def keep_callback_evaluation_local(model: keras.Model) -> None:
-    """Evaluate on this rank alone when a callback calls the Keras model's `evaluate` directly."""
+    """Let a model's `evaluate` use this rank alone if a callback calls it."""
     training_state, evaluate = model.training_state, model.evaluate
 
     def evaluate_whole(*args: Keras, **kwargs: Keras) -> Keras:
@@ -63,13 +63,13 @@ def keep_callback_evaluation_local(model: keras.Model) -> None:
 def _combine_step_results(
     logs: Mapping[str, Data], local: Mapping[str, Data], global_metrics: Mapping[str, Data], share: float
 ) -> dict[str, Data]:
-    """Combine the results of a custom step: metrics over all samples, other values as the mean of the last batch.
+    """Combine the results of a custom step over the ranks: metrics as sums, other values as means of the last batch.
 
     Args:
-        logs: The step's results on this rank, with any names.
-        local: This rank's metrics.
-        global_metrics: The metrics of all ranks.
-        share: This rank's weight in values that are not metrics; 0 if it had no sample.
+        logs: Results of the step on this rank, by any names.
+        local: Metrics of this rank.
+        global_metrics: Metrics of all ranks.
+        share: This rank's share of the last batch, its weight in values that are not metrics; 0 if it had no sample.
     """
     values = {name: np.asarray(keras.ops.convert_to_numpy(value), np.float64) for name, value in logs.items()}
     hint = "let the step return one number for a batch, such as a mean"
@@ -78,26 +78,30 @@ def _combine_step_results(
         {name: [m for m in local if _is_close(local[m], logs[name])] for name in logs} if share > 0 else None
     )
     matches = [
-        each for each in checked_allgather("the results of a custom training step", equal_metrics) if each is not None
+        matches_of_rank
+        for matches_of_rank in checked_allgather("the results of a custom training step", equal_metrics)
+        if matches_of_rank is not None
     ]
-    found = {}
+    combined = {}
     for name, value in values.items():
-        everywhere = [metric for metric in matches[0][name] if all(metric in each[name] for each in matches)]
-        if everywhere:
-            found[name] = global_metrics[name if name in everywhere else everywhere[0]]
+        common_metrics = [
+            metric for metric in matches[0][name] if all(metric in matches_of_rank[name] for matches_of_rank in matches)
+        ]
+        if common_metrics:
+            combined[name] = global_metrics[name if name in common_metrics else common_metrics[0]]
         else:
-            found[name] = allreduce(share * value if share > 0 else np.zeros_like(value))
-    return found
+            combined[name] = allreduce(share * value if share > 0 else np.zeros_like(value))
+    return combined
 
 
 def _flatten(logs: Mapping[str, Data]) -> dict[str, Data]:
-    """Flatten nested dicts of metrics, such as `compile_metrics.result()`, as Keras's callbacks see them."""
+    """Flatten nested dicts of metrics, such as `compile_metrics.result()`, as Keras does for callbacks."""
     flat: dict[str, Data] = {}
     for name, value in logs.items():
         flat |= _flatten(value) if isinstance(value, dict) else {name: value}
     return flat
 
 
-def _is_close(one: Data, other: Data) -> bool:
-    one, other = (np.asarray(keras.ops.convert_to_numpy(value)) for value in (one, other))
-    return one.shape == other.shape and np.allclose(one, other, rtol=1e-5, atol=0, equal_nan=True)
+def _is_close(left: Data, right: Data) -> bool:
+    left, right = (np.asarray(keras.ops.convert_to_numpy(value)) for value in (left, right))
+    return left.shape == right.shape and np.allclose(left, right, rtol=1e-5, atol=0, equal_nan=True)

@@ -137,8 +137,8 @@ class Model(ModelWrapper):
         seed, done, skipped = shared_seed(), 0, 0
         saved = open_checkpoint(checkpoint_dir, seed, [callback.callback for callback in user_callbacks])
         if saved and saved.is_resumed():
-            done = saved.place.epoch - initial_epoch
-            seed, initial_epoch, skipped = saved.place.seed, saved.place.epoch, saved.place.batch
+            done = saved.position.epoch - initial_epoch
+            seed, initial_epoch, skipped = saved.position.seed, saved.position.epoch, saved.position.batch
         training = shard_input(
             x,
             y,
@@ -178,7 +178,7 @@ class Model(ModelWrapper):
             size = batch_size if validation_batch_size is None else validation_batch_size
             validation = {"validation_data": self._validation(validation_data, size, distribute=distribute_validation)}
             validation |= {"validation_freq": validation_freq, "validation_steps": validation_steps}
-        fit, seconds_before = (saved.number, saved.place.seconds) if saved else (0, 0.0)
+        fit, seconds_before = (saved.number, saved.position.seconds) if saved else (0, 0.0)
         report = EpochLogger(show=verbose == "auto" and world().rank == 0, fit=fit, seconds_before=seconds_before)
         all_callbacks = [ProgressCallback(fit), report, *callbacks_on_this_rank(user_callbacks)]
         if saved:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from hpcrun.errors import HpcrunError, pluralize
-from hpcrun.train.backends import add_explanation
+from hpcrun.train.backends import add_error_explanation
 from hpcrun.train.ranks.collectives import checked_allgather
 from hpcrun.train.ranks.world import world
 
@@ -95,7 +95,7 @@ def record_reads(check: Callable[[int], str | None], numbers: Sequence[int]) -> 
         numbers: Numbers of the images.
     """
     if not _recent_reads:
-        add_explanation(_find_damaged_image)
+        add_error_explanation(_find_damaged_image)
     _recent_reads.extend((check, number) for number in numbers)
 
 
