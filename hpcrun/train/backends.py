@@ -108,7 +108,7 @@ def record_error(error: HpcrunError) -> None:
 
 
 def add_error_explanation(explain: Callable[[Exception], HpcrunError | None]) -> None:
-    """Add a function that explains errors of the backend by an `HpcrunError`, or returns None; see `reraise_original`."""
+    """Add a function that returns an `HpcrunError` for an error of the backend, or None; see `reraise_original`."""
     _explanations.append(explain)
 
 

@@ -25,7 +25,7 @@ class StepCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]  # k
             super().on_train_batch_begin(batch, logs)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Call the hooks, unless the batch was trained before a restart; give tensors to `reads_logs_late` callbacks."""
+        """Call the hooks, unless the batch was trained before a restart; `reads_logs_late` callbacks get tensors."""
         if batch < self._model.training_state.skip:
             return
         numbers = None

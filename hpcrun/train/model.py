@@ -1,4 +1,4 @@
-"""A Keras model that trains on all ranks at once."""
+"""A Keras model that trains on all ranks in parallel."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 
 
 class Model(ModelWrapper):
-    """A Keras model whose `fit`, `evaluate` and `predict` share the work between all ranks.
+    """A Keras model whose `fit`, `evaluate` and `predict` divide the work among all ranks.
 
-    Everything else passes through to the Keras model, which keeps its class and its optimizer's: what is saved loads as
-    plain Keras. All ranks run the same script; `batch_size`, or the batches of a `tf.data.Dataset`, are global.
-    The weights equal those of one process on the whole batch up to float rounding; docs/exactness.md lists the
+    All other attributes are those of the Keras model. The classes of the model and its optimizer do not change, so that
+    Keras can load saved models without hpcrun. All ranks run the same script; `batch_size`, or the batches of a
+    `tf.data.Dataset`, are global. The weights equal those of one process up to float rounding; docs/exactness.md lists
     exceptions.
 
     Args:
-        keras_model: Any Keras model, compiled or not.
+        keras_model: A Keras model, compiled or not.
 
     Raises:
         HpcrunError: `keras_model` is not a Keras model.
     """
 
     def __init__(self, keras_model: keras.Model) -> None:
-        keras_model = getattr(keras_model, "keras_model", keras_model)  # unwrap a Model
+        keras_model = getattr(keras_model, "keras_model", keras_model)  # unwrap an hpcrun.train.Model
         check_is_model(keras_model)
         super().__init__(keras_model)
         world()
@@ -63,12 +63,12 @@ class Model(ModelWrapper):
             self._set_up_ranks()
 
     def compile(self, *args: Keras, **kwargs: Keras) -> None:
-        """Compile as `keras.Model.compile` does, and let the optimizer average gradients over the ranks.
+        """Compile the model as `keras.Model.compile` does, and let the optimizer average gradients over the ranks.
 
         With `jit_compile=True` on TensorFlow, XLA compiles the forward and backward pass.
 
         Raises:
-            HpcrunError: A loss with `reduction="none"`; with more than one rank only.
+            HpcrunError: A loss has `reduction="none"` (only with several ranks).
         """
         disable_xla(self.keras_model)
         self.keras_model.compile(*args, **kwargs)
@@ -97,33 +97,33 @@ class Model(ModelWrapper):
         distribute_validation: bool = True,
         checkpoint_dir: str | os.PathLike[str] | None = None,
     ) -> keras.callbacks.History:
-        """Train as `keras.Model.fit` does; every rank must call it with the same arguments.
+        """Train as `keras.Model.fit` does. Collective; equal arguments on all ranks.
 
         Args:
             x: Arrays of (samples, ...), or an iterable of batches of the global batch size: a `tf.data.Dataset`, a
                 `keras.utils.PyDataset`, a PyTorch DataLoader, a generator.
             y: Targets, with arrays.
-            batch_size: The global batch size, with arrays (32).
+            batch_size: The global batch size, with arrays (default: 32).
             epochs: As in Keras.
-            verbose: "auto" prints a line an epoch for a log file; 1 and 2 are Keras's own; rank 0 alone prints.
-            callbacks: As in Keras; those that write files run on rank 0.
+            verbose: "auto" prints one line per epoch, suitable for log files; 1 and 2 as in Keras. Only rank 0 prints.
+            callbacks: As in Keras; callbacks that write files run on rank 0.
             validation_split: As in Keras, with arrays.
             validation_data: (x, y) or (x, y, sample_weight), or an iterable of batches.
-            shuffle: Whether arrays are shuffled every epoch, in one order on all ranks.
+            shuffle: Whether to shuffle arrays every epoch, in the same order on all ranks.
             class_weight: As in Keras.
-            sample_weight: With arrays, (samples,).
+            sample_weight: Weight of each sample, (samples,), with arrays.
             initial_epoch: As in Keras.
             steps_per_epoch: As in Keras.
             validation_steps: As in Keras.
-            validation_batch_size: The global batch size of validation, with arrays (`batch_size`).
+            validation_batch_size: The global batch size of validation, with arrays (default: `batch_size`).
             validation_freq: As in Keras.
-            distribute: False if each rank has its own batches: all ranks then have the same weight.
-            distribute_validation: False to validate on all the data on every rank.
-            checkpoint_dir: The directory of checkpoints, from which a `fit` that SIGTERM or SIGUSR2 stopped continues
-                (``$HPCRUN_RUN_DIR/checkpoints``; without both, none).
+            distribute: False: each rank trains on its own batches, and all ranks have the same weight.
+            distribute_validation: False: every rank validates on all validation data.
+            checkpoint_dir: Directory of checkpoints, from which a `fit` that SIGTERM or SIGUSR2 stopped continues.
+                Default: ``$HPCRUN_RUN_DIR/checkpoints``; no checkpoints if that variable is unset.
 
         Returns:
-            Keras's history, equal on all ranks.
+            The history as in Keras, equal on all ranks.
 
         Raises:
             HpcrunError: The data cannot be sharded, or the ranks' arguments differ.
@@ -134,11 +134,15 @@ class Model(ModelWrapper):
         if not distribute:
             announce_no_distribution("distribute", "trains on")
         user_callbacks = wrap_user_callbacks(callbacks)
-        seed, done, skipped = shared_seed(), 0, 0
-        saved = open_checkpoint(checkpoint_dir, seed, [callback.callback for callback in user_callbacks])
-        if saved and saved.is_resumed():
-            done = saved.position.epoch - initial_epoch
-            seed, initial_epoch, skipped = saved.position.seed, saved.position.epoch, saved.position.batch
+        seed, completed_epochs, completed_batches = shared_seed(), 0, 0
+        checkpoint = open_checkpoint(checkpoint_dir, seed, [callback.callback for callback in user_callbacks])
+        if checkpoint and checkpoint.is_resumed():
+            completed_epochs = checkpoint.position.epoch - initial_epoch
+            seed, initial_epoch, completed_batches = (
+                checkpoint.position.seed,
+                checkpoint.position.epoch,
+                checkpoint.position.batch,
+            )
         training = shard_input(
             x,
             y,
@@ -148,9 +152,9 @@ class Model(ModelWrapper):
             seed=seed,
             class_weight=class_weight,
             distribute=distribute,
-            first_epoch=done if steps_per_epoch is None else 0,
-            drop_batches=done * (steps_per_epoch or 0),
-            skip_batches=skipped,
+            first_epoch=completed_epochs if steps_per_epoch is None else 0,
+            drop_batches=completed_epochs * (steps_per_epoch or 0),
+            skip_batches=completed_batches,
             scalars=is_custom_step(self.keras_model, "train_step"),
         )
         require_agreement(
@@ -168,28 +172,33 @@ class Model(ModelWrapper):
         training_state.reducers = distribute_optimizers(self.keras_model)  # an optimizer may be set after compile
         build(self.keras_model, training, "train_step")
         check_metrics(self.keras_model)
-        training_state.checkpoint, training_state.open_ended = saved, training.steps is None and steps_per_epoch is None
-        if saved:
-            saved.set_model(self.keras_model)
-            if history := saved.finished_history(epochs):
+        training_state.checkpoint, training_state.open_ended = (
+            checkpoint,
+            training.steps is None and steps_per_epoch is None,
+        )
+        if checkpoint:
+            checkpoint.set_model(self.keras_model)
+            if history := checkpoint.finished_history(epochs):
                 return history
         validation: dict[str, Keras] = {}
         if validation_data is not None:
-            size = batch_size if validation_batch_size is None else validation_batch_size
-            validation = {"validation_data": self._validation(validation_data, size, distribute=distribute_validation)}
+            validation_size = batch_size if validation_batch_size is None else validation_batch_size
+            validation = {
+                "validation_data": self._validation(validation_data, validation_size, distribute=distribute_validation)
+            }
             validation |= {"validation_freq": validation_freq, "validation_steps": validation_steps}
-        fit, seconds_before = (saved.number, saved.position.seconds) if saved else (0, 0.0)
-        report = EpochLogger(show=verbose == "auto" and world().rank == 0, fit=fit, seconds_before=seconds_before)
-        all_callbacks = [ProgressCallback(fit), report, *callbacks_on_this_rank(user_callbacks)]
-        if saved:
-            all_callbacks += [keras.callbacks.History(), saved]  # the checkpoint includes the history of the epoch
+        fit, seconds_before = (checkpoint.number, checkpoint.position.seconds) if checkpoint else (0, 0.0)
+        epoch_logger = EpochLogger(show=verbose == "auto" and world().rank == 0, fit=fit, seconds_before=seconds_before)
+        all_callbacks = [ProgressCallback(fit), epoch_logger, *callbacks_on_this_rank(user_callbacks)]
+        if checkpoint:
+            all_callbacks += [keras.callbacks.History(), checkpoint]  # the checkpoint includes the history of the epoch
         verbose = _keras_verbose(verbose)
-        shown = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch or training.steps}
+        shown_parameters = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch or training.steps}
         model = self.keras_model
         all_callbacks = StepCallbackList(
-            all_callbacks, add_history=True, add_progbar=verbose != 0, model=model, **shown
+            all_callbacks, add_history=True, add_progbar=verbose != 0, model=model, **shown_parameters
         )
-        with reraise_original(), saved.handle_signals() if saved else nullcontext():
+        with reraise_original(), checkpoint.handle_signals() if checkpoint else nullcontext():
             return self.keras_model.fit_shards(
                 training.x,
                 epochs=epochs,
@@ -214,24 +223,24 @@ class Model(ModelWrapper):
         *,
         distribute: bool = True,
     ) -> Keras:
-        """Evaluate as `keras.Model.evaluate` does, each rank on its shard; every rank gets the result for all samples.
+        """Evaluate as `keras.Model.evaluate` does, each rank on its shard. Collective; all ranks get the same result.
 
         Args:
             x: Arrays of (samples, ...), or an iterable of batches, as for `fit`.
             y: Targets, with arrays.
-            batch_size: The global batch size, with arrays (32).
+            batch_size: The global batch size, with arrays (default: 32).
             verbose: 1 and 2 as in Keras, on rank 0; "auto" prints nothing.
-            sample_weight: With arrays, (samples,).
+            sample_weight: Weight of each sample, (samples,), with arrays.
             steps: As in Keras.
             callbacks: As in Keras.
             return_dict: As in Keras.
-            distribute: False to evaluate all the data on every rank.
+            distribute: False: every rank evaluates all data.
 
         Returns:
-            The loss, or a list of loss and metrics, or a dict where `return_dict=True`.
+            The loss, or a list of loss and metrics; a dict if `return_dict=True`.
 
         Raises:
-            HpcrunError: As `fit`.
+            HpcrunError: The data cannot be sharded, or differ between ranks.
         """
         check_compiled(self.keras_model)
         if not distribute:
@@ -259,21 +268,21 @@ class Model(ModelWrapper):
         steps: int | None = None,
         callbacks: Keras = None,
     ) -> Data:
-        """Predict as `keras.Model.predict` does; every rank must call it, and gets all predictions in order.
+        """Predict as `keras.Model.predict` does. Collective; all ranks get all predictions, in the order of the samples.
 
         Args:
             x: Arrays of (samples, ...), or an iterable of batches, as for `fit`.
-            batch_size: Samples a step on this rank, with arrays (32).
+            batch_size: Number of samples per step on this rank, with arrays (default: 32).
             verbose: 1 and 2 as in Keras, on rank 0; "auto" prints nothing.
-            steps: As in Keras, in global batches; not with arrays.
-            callbacks: As in Keras; they see this rank's shard.
+            steps: Number of global batches to predict, as in Keras; not with arrays.
+            callbacks: As in Keras; hooks get the outputs for this rank's shard.
 
         Returns:
             Arrays of (samples, ...), structured as the model's outputs.
 
         Raises:
-            HpcrunError: `x` is an `hpcrun.train.dataset`, which holds a shard of the samples, or `x` is arrays and
-                `steps` is given.
+            HpcrunError: `x` is an `hpcrun.train.dataset`, which contains only this rank's samples; or `x` consists of
+                arrays and `steps` is given.
         """
         kwargs = {
             "verbose": _keras_verbose(verbose),
@@ -290,17 +299,17 @@ class Model(ModelWrapper):
         return predict_batches(self.keras_model, x, steps=steps, **kwargs)
 
     def train_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
-        """Train as `keras.Model.train_on_batch` does, on each rank's own batch; all ranks have the same weight."""
+        """Train on one batch per rank, as `keras.Model.train_on_batch` does; all ranks have the same weight."""
         self._broadcast_once()
         return self.keras_model.train_on_batch(*args, **kwargs)
 
     def test_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
-        """Evaluate as `keras.Model.test_on_batch` does, on this rank's own batch."""
+        """Evaluate one batch on this rank, as `keras.Model.test_on_batch` does."""
         self._broadcast_once()
         return self.keras_model.test_on_batch(*args, **kwargs)
 
     def _broadcast_once(self) -> None:
-        """Broadcast rank 0's weights before their first use; `fit` does it each time."""
+        """Broadcast rank 0's weights, unless they were broadcast before."""
         training_state = self.keras_model.training_state
         if not training_state.weights_broadcast:
             broadcast(self.keras_model)

@@ -1,7 +1,7 @@
 """Comparison of the model configuration between the ranks.
 
-If an activation, a loss or a learning rate differs, the variables still have equal shapes, and training continues, but
-to weights that no single process would reach.
+If an activation, a loss or a learning rate differs between ranks, the variables still have equal shapes, so training
+would continue, but the weights would differ from those of a single process.
 """
 
 from __future__ import annotations
@@ -24,40 +24,42 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_MAX_LISTED = 3  # differences listed in an error
+_MAX_LISTED = 3  # maximum number of differences listed in an error
 
-_HINT = "make and compile the same model on all ranks: look for what depends on the rank, the host or the time"
+_HINT = "make and compile the same model on all ranks: look for values that depend on the rank, the host or the time"
 
 
 def check_same_model(model: keras.Model) -> None:
-    """Refuse a model whose layers, losses, metrics or optimizers differ between ranks; every rank must call this.
+    """Raise an error if layers, losses, metrics or optimizers differ between ranks. Collective.
 
     Args:
         model: A compiled model.
 
     Raises:
-        HpcrunError: The models differ; the message names the differences and the ranks.
+        HpcrunError: The models differ; the message names the differing values and their ranks.
     """
     if world().size == 1:
         return
     local = dict(_settings(model))
-    digest = zlib.crc32(json.dumps(local).encode())  # usually the only value that is sent
+    digest = zlib.crc32(json.dumps(local).encode())  # usually the only value that ranks exchange
     digests = checked_allgather("the comparison of models", digest)
     if len(set(digests)) == 1:
         return
-    names = checked_allgather("the comparison of models", local)
-    differing = [key for key in dict.fromkeys(key for each in names for key in each) if not _is_same(key, names)]
+    all_settings = checked_allgather("the comparison of models", local)
+    differing = [
+        key for key in dict.fromkeys(key for each in all_settings for key in each) if not _is_same(key, all_settings)
+    ]
     require_agreement({key: local[key] for key in differing[:_MAX_LISTED] if key in local}, _HINT)
 
 
 def check_same_learning_rate(model: keras.Model) -> None:
-    """Refuse learning rates that differ, say after a callback on one rank; every rank must call this.
+    """Raise an error if learning rates differ between ranks, say because of a callback on one rank. Collective.
 
     Args:
         model: A compiled model.
 
     Raises:
-        HpcrunError: They differ by more than the rounding of different processors.
+        HpcrunError: The learning rates differ by more than the rounding of different processors.
     """
     rates = [float(keras.ops.convert_to_numpy(optimizer.learning_rate)) for optimizer in find_optimizers(model)]
     gathered = np.array(checked_allgather("the comparison of learning rates", rates))
@@ -66,7 +68,7 @@ def check_same_learning_rate(model: keras.Model) -> None:
             raise HpcrunError(
                 f"the ranks disagree about the learning rate: {_format_rates(gathered[0])} on rank 0; "
                 f"{_format_rates(rates_of_rank)} on rank {rank}",
-                hint="let callbacks change it on all ranks alike: from an epoch's logs or its number",
+                hint="callbacks must set the same learning rate on all ranks: use the number or the logs of the epoch",
             )
 
 
@@ -75,21 +77,23 @@ def _format_rates(rates: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:
 
 
 def _is_same(key: str, gathered: list[dict[str, object]]) -> bool:
-    first = gathered[0]
-    return all((key in each, each.get(key)) == (key in first, first.get(key)) for each in gathered)
+    settings_of_rank_0 = gathered[0]
+    return all(
+        (key in each, each.get(key)) == (key in settings_of_rank_0, settings_of_rank_0.get(key)) for each in gathered
+    )
 
 
 def _settings(model: keras.Model) -> Iterator[tuple[str, object]]:
-    """Yield the names and values of a model's settings, as an error lists them."""
-    found = model._flatten_layers(include_self=False)  # noqa: SLF001
-    for number, layer in enumerate((each for each in found if not isinstance(each, keras.layers.InputLayer)), 1):
-        kind = type(layer).__name__
-        yield f"class of layer {number}", kind
-        if not isinstance(layer, keras.Model):  # _flatten_layers yields its layers, too
+    """Yield names and values of a model's settings, for comparison and error messages."""
+    layers = model._flatten_layers(include_self=False)  # noqa: SLF001
+    for number, layer in enumerate((item for item in layers if not isinstance(item, keras.layers.InputLayer)), 1):
+        class_name = type(layer).__name__
+        yield f"class of layer {number}", class_name
+        if not isinstance(layer, keras.Model):  # _flatten_layers also yields the layers of nested models
             for key, value in config_of(layer).items():
-                yield f"{key} of layer {number}, {kind}", comparable(value)
-    compiled = getattr(model, "_compile_config", None)
-    for key, value in getattr(compiled, "config", {}).items():
+                yield f"{key} of layer {number}, {class_name}", comparable(value)
+    compile_config = getattr(model, "_compile_config", None)
+    for key, value in getattr(compile_config, "config", {}).items():
         if key not in {"optimizer", "jit_compile", "run_eagerly", "steps_per_execution", "auto_scale_loss"}:
             yield key, comparable(value)
     for optimizer in find_optimizers(model):

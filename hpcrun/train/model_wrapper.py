@@ -1,4 +1,4 @@
-"""Wrapper of a Keras model whose rank 0 loads, saves and prints for all ranks."""
+"""Wrapper of a Keras model that loads, saves and prints on rank 0 only."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class ModelWrapper:
-    """A Keras model that rank 0 loads, saves and prints; all other attributes pass through.
+    """Wrapper of a Keras model that loads, saves and prints on rank 0 only; other attributes are the Keras model's.
 
     Args:
-        keras_model: Any Keras model.
+        keras_model: The Keras model to wrap.
     """
 
     keras_model: keras.Model
@@ -32,7 +32,7 @@ class ModelWrapper:
 
     @classmethod
     def from_config(cls, config: Keras, **_: Keras) -> NoReturn:
-        """Refuse `keras.models.clone_model`, which calls this on the class.
+        """Refuse `keras.models.clone_model`, which calls this method.
 
         Raises:
             HpcrunError: Always.
@@ -43,7 +43,7 @@ class ModelWrapper:
         )
 
     def __deepcopy__(self, _: dict[int, Keras]) -> NoReturn:
-        """Refuse `copy.deepcopy`, which would copy a model without the state of its training.
+        """Refuse `copy.deepcopy`, which would copy the model without its training state.
 
         Raises:
             HpcrunError: Always.
@@ -63,43 +63,43 @@ class ModelWrapper:
         return self.keras_model(*args, **kwargs)
 
     def load_weights(self, *args: Keras, **kwargs: Keras) -> None:
-        """Load as `keras.Model.load_weights` does, on rank 0, and broadcast the weights; all ranks must call this."""
-        self._on_chief(lambda: self.keras_model.load_weights(*args, **kwargs))
+        """Load weights as `keras.Model.load_weights` does, on rank 0, and broadcast them. Collective."""
+        self._change_on_rank_0(lambda: self.keras_model.load_weights(*args, **kwargs))
 
     def set_weights(self, weights: Data) -> None:
-        """Set as `keras.Model.set_weights` does, to rank 0's weights on all ranks; all ranks must call this."""
-        self._on_chief(lambda: self.keras_model.set_weights(weights))
+        """Set weights as `keras.Model.set_weights` does, on all ranks to the argument of rank 0. Collective."""
+        self._change_on_rank_0(lambda: self.keras_model.set_weights(weights))
 
-    def _on_chief(self, change: Callable[[], None]) -> None:
+    def _change_on_rank_0(self, change: Callable[[], None]) -> None:
         error = None
         if world().rank == 0:
             try:
                 change()
-            except Exception as found:
+            except Exception as exception:
                 if world().size == 1:
                     raise
-                error = found
+                error = exception
         if world().size > 1:
             if error := world().comm.bcast(error):
                 raise error
             broadcast(self.keras_model)
 
     def save(self, *args: Keras, **kwargs: Keras) -> None:
-        """Save as `keras.Model.save` does, on rank 0; others return at once (`barrier()` before they read it)."""
+        """Save the model as `keras.Model.save` does, on rank 0; call `barrier()` before other ranks read the file."""
         if world().rank == 0:
             self.keras_model.save(*args, **kwargs)
 
     def save_weights(self, *args: Keras, **kwargs: Keras) -> None:
-        """Save as `keras.Model.save_weights` does, on rank 0; others return at once."""
+        """Save weights as `keras.Model.save_weights` does, on rank 0; other ranks return at once."""
         if world().rank == 0:
             self.keras_model.save_weights(*args, **kwargs)
 
     def export(self, *args: Keras, **kwargs: Keras) -> None:
-        """Export as `keras.Model.export` does, on rank 0; others return at once."""
+        """Export the model as `keras.Model.export` does, on rank 0; other ranks return at once."""
         if world().rank == 0:
             self.keras_model.export(*args, **kwargs)
 
     def summary(self, *args: Keras, **kwargs: Keras) -> None:
-        """Print the summary, on rank 0."""
+        """Print the summary of the model, on rank 0."""
         if world().rank == 0:
             self.keras_model.summary(*args, **kwargs)

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]  # keras is untyped
     """`keras.layers.BatchNormalization` with training statistics of the whole batch, over all ranks.
 
-    With it, p ranks take the same steps as one process, also if a rank's shard of the batch is small. Each layer costs
-    one MPI_Allgather of 3C numbers per rank forward and one MPI_Allreduce of 2C backward. All ranks must run it in
-    training, in the same order; in inference, and with one rank, it behaves like its parent class. Arguments and
-    weights are those of the parent. It runs on TensorFlow (without `jit_compile=True`), PyTorch, and JAX (outside of
-    `jax.checkpoint`, which allows no ordered callbacks).
+    With this layer, p ranks take the same steps as one process, even if a rank's shard of the batch is small. Each
+    layer with C channels costs one MPI_Allgather of 3C numbers per rank in the forward pass, and one MPI_Allreduce of
+    2C numbers in the backward pass. In training, all ranks must call the layers in the same order. In inference, and
+    with one rank, the layer behaves like its parent class, and it has the same arguments and weights. The layer runs on
+    TensorFlow (without `jit_compile=True`), PyTorch, and JAX (outside of `jax.checkpoint`, which does not allow ordered
+    callbacks).
 
-    Another process can load a model with it after ``import hpcrun.train.normalization``.
+    Models with this layer can be loaded after ``import hpcrun.train.normalization``.
     """
 
     @property
@@ -36,10 +37,10 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
 
     @supports_jit.setter
     def supports_jit(self, value: bool) -> None:
-        pass  # keras.layers.Layer sets it to True
+        pass  # ignores that keras.layers.Layer sets True
 
     def _moments(self, inputs: Data, mask: Data) -> tuple[Data, Data]:
-        """Return the mean and the (biased) variance of every channel, shape (C,) each, in the inputs' dtype."""
+        """Return the mean and the (biased) variance of each channel, each of shape (C,), in the dtype of the inputs."""
         if world().size == 1:
             return super()._moments(inputs, mask)  # type: ignore[no-any-return]
         return _global_moments(self, inputs, mask)
@@ -49,21 +50,21 @@ _keras_moments = keras.layers.BatchNormalization._moments  # noqa: SLF001
 
 
 def synchronize_keras_layers() -> None:
-    """Let `keras.layers.BatchNormalization(synchronized=True)` use the statistics of all ranks from now on.
+    """Patch `keras.layers.BatchNormalization(synchronized=True)` to use the statistics of all ranks.
 
-    Keras synchronizes over the replicas of `tf.distribute`, which ranks do not have. The class is patched instead of
-    single layers: a model may create its layers in its first call, and clones have new ones. What is saved stays plain
-    Keras. A second call has no effect.
+    Keras synchronizes only over the replicas of `tf.distribute`. The class is patched instead of single layers, because
+    a model may create layers in its first call, and clones have new layers. Saved models do not need hpcrun. A second
+    call has no effect.
     """
     if world().size > 1:
         keras.layers.BatchNormalization._moments = _moments_if_synchronized  # noqa: SLF001
 
 
 def disable_xla(model: keras.Model) -> None:
-    """Turn XLA off by default for a model with synchronized layers.
+    """Turn off XLA by default for models with synchronized batch normalization.
 
     Args:
-        model: The model before `compile`.
+        model: A model, before `compile`.
     """
     for layer in model._flatten_layers() if world().size > 1 else ():  # noqa: SLF001
         if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
@@ -84,15 +85,15 @@ def _global_moments(layer: keras.layers.BatchNormalization, inputs: Data, mask: 
 
 
 def _local_moments(inputs: Data, mask: Data, axes: list[int]) -> tuple[Data, Data, Data]:
-    """Return each channel's number of values on this rank, their mean and their variance, shape (C,) each."""
+    """Return number, mean and variance of the values of each channel on this rank, each of shape (C,)."""
     if mask is None:
         mean = ops.mean(inputs, axes, keepdims=True)
-        squares = ops.square(inputs - ops.stop_gradient(mean))  # the stopped gradient is 0
+        squares = ops.square(inputs - ops.stop_gradient(mean))  # the gradient with respect to the mean is 0
         shape, mean, variance = ops.shape(inputs), ops.reshape(mean, (-1,)), ops.mean(squares, axes)
         return math.prod((ops.cast(shape[a], mean.dtype) for a in axes), start=ops.ones_like(mean)), mean, variance
-    counted = ops.cast(ops.broadcast_to(ops.expand_dims(mask, -1), ops.shape(inputs)), "bool")
-    counts = ops.sum(ops.cast(counted, inputs.dtype), axes, keepdims=True)
-    values = ops.maximum(counts, 1)  # all values may be masked
-    mean = ops.sum(ops.where(counted, inputs, 0), axes, keepdims=True) / values
-    squares = ops.square(ops.where(counted, inputs - ops.stop_gradient(mean), 0))
-    return ops.reshape(counts, (-1,)), ops.reshape(mean, (-1,)), ops.sum(squares, axes) / ops.reshape(values, (-1,))
+    is_counted = ops.cast(ops.broadcast_to(ops.expand_dims(mask, -1), ops.shape(inputs)), "bool")
+    counts = ops.sum(ops.cast(is_counted, inputs.dtype), axes, keepdims=True)
+    divisors = ops.maximum(counts, 1)  # all values may be masked
+    mean = ops.sum(ops.where(is_counted, inputs, 0), axes, keepdims=True) / divisors
+    squares = ops.square(ops.where(is_counted, inputs - ops.stop_gradient(mean), 0))
+    return ops.reshape(counts, (-1,)), ops.reshape(mean, (-1,)), ops.sum(squares, axes) / ops.reshape(divisors, (-1,))

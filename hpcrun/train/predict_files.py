@@ -1,4 +1,4 @@
-"""The program of ``hpcrun predict``: the classes of image files."""
+"""Program of ``hpcrun predict``, which predicts the classes of image files."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ _BATCH_SIZE = 32
 
 
 def predict_files(request: Json, report: Callable[[int, int], None]) -> Json:
-    """Return the most probable classes of images.
+    """Return the most probable classes of image files.
 
     Args:
-        request: ``model``, ``best``, ``top`` (number of classes) and ``files``.
-        report: Called with the numbers of images that are done, and of all.
+        request: ``model``, ``best``, ``top`` (number of classes), and ``files``.
+        report: Called repeatedly with the number of finished images and the number of all images.
 
     Returns:
-        The model's file and epoch, and for each image its predictions, the most probable first, or the reason for none.
+        File and epoch of the model; for each image, its predictions (most probable first) or an error message.
     """
     saved = find_saved_model(request["model"], best=request["best"])
     model = load_model(saved.file)
     image_shape(model)
     files = [Path(file) for file in request["files"]]
-    found: list[Json] = []
-    for first in range(0, len(files), _BATCH_SIZE):
-        report(first, len(files))
-        found += _predict_batch(saved, model, files[first : first + _BATCH_SIZE], request["top"])
-    return {"model": str(saved.file), "epoch": saved.epoch, "images": found}
+    results: list[Json] = []
+    for start in range(0, len(files), _BATCH_SIZE):
+        report(start, len(files))
+        results += _predict_batch(saved, model, files[start : start + _BATCH_SIZE], request["top"])
+    return {"model": str(saved.file), "epoch": saved.epoch, "images": results}
 
 
 def _predict_batch(saved: SavedModel, model: keras.Model, files: list[Path], top: int) -> list[Json]:
     import numpy as np
 
     images = [_read_image(file, image_shape(model)) for file in files]
-    good = [image for image in images if not isinstance(image, str)]
-    scores = iter(to_probabilities(model, model.predict_on_batch(np.stack(good))) if good else ())
+    readable_images = [image for image in images if not isinstance(image, str)]
+    scores = iter(to_probabilities(model, model.predict_on_batch(np.stack(readable_images))) if readable_images else ())
     return [
         {"error": image} if isinstance(image, str) else {"predictions": _best_classes(saved, next(scores), top)}
         for image in images
@@ -53,7 +53,7 @@ def _predict_batch(saved: SavedModel, model: keras.Model, files: list[Path], top
 
 
 def _read_image(file: Path, shape: tuple[int, int, int]) -> Data:
-    """Return an image as uint8 (height, width, channels), or why it cannot be read."""
+    """Return an image as uint8 (height, width, channels); an error message if it cannot be read."""
     import tensorflow as tf
 
     from hpcrun.train.images.augmentation import AUGMENTATIONS

@@ -1,4 +1,4 @@
-"""Predictions of all ranks, in the order of the samples."""
+"""Prediction on all ranks, with results in the order of the samples."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def predict_batches(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
-    """Predict from batches, each rank on its shard of each; all ranks get all predictions.
+    """Predict from batches, of which each rank gets a shard. Collective; all ranks get all predictions.
 
     Args:
         model: The Keras model.
         x: An iterable of batches.
-        kwargs: Further arguments of `keras.Model.predict`.
+        kwargs: Other arguments of `keras.Model.predict`.
 
     Returns:
         Arrays of (samples, ...), structured as the model's outputs.
@@ -41,12 +41,12 @@ def predict_batches(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
 
 
 def predict_arrays(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
-    """Predict from arrays, each rank on a contiguous slice of the samples; all ranks get all predictions.
+    """Predict from arrays, of which each rank gets a slice. Collective; all ranks get all predictions.
 
     Args:
         model: The Keras model.
         x: Arrays of (samples, ...).
-        kwargs: Further arguments of `keras.Model.predict`.
+        kwargs: Other arguments of `keras.Model.predict`.
 
     Returns:
         Arrays of (samples, ...), structured as the model's outputs.
@@ -54,7 +54,11 @@ def predict_arrays(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
     me, samples = world(), count_samples(x)
     require_agreement({"number of samples": samples}, "give predict the same data on all ranks")
     start, stop = (samples * r // me.size for r in (me.rank, me.rank + 1))
-    first = min(start, samples - 1)  # Keras cannot predict 0 samples: a rank without samples discards one
-    local = model.predict(keras.tree.map_structure(lambda a: a[first : max(stop, first + 1)], x), **kwargs)
+    first_sample = min(
+        start, samples - 1
+    )  # Keras cannot predict 0 samples: a rank without samples predicts one sample, and discards the result
+    local = model.predict(
+        keras.tree.map_structure(lambda a: a[first_sample : max(stop, first_sample + 1)], x), **kwargs
+    )
     gathered = me.comm.allgather(keras.tree.map_structure(lambda a: a[: stop - start], local))
     return keras.tree.map_structure(lambda *predictions: np.concatenate(predictions), *gathered)

@@ -1,4 +1,4 @@
-"""Unseeded random numbers of a step, which must not be the same on all ranks."""
+"""Unseeded random numbers in steps, which must differ between ranks."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Data, Keras
 
-_KEY = seed_generator.GLOBAL_SEED_GENERATOR
+_GENERATOR_KEY = seed_generator.GLOBAL_SEED_GENERATOR
 
 
 @contextmanager
 def use_rank_seeds() -> Iterator[None]:
-    """Let rank r draw other numbers than rank 0 inside the block, where a layer or a step gives no seed.
+    """Let ranks draw different random numbers inside the block, for layers and steps without a seed.
 
-    `keras.utils.set_random_seed` gives all ranks one seed: `tf.random` and `keras.random` would draw the same numbers
-    for the samples of each. Outside of steps they may, since a script may shuffle its data by them. Rank 0's numbers
-    are those of a single process. On JAX, Keras refuses random numbers without a seed in a step.
+    After `keras.utils.set_random_seed`, `tf.random` and `keras.random` would draw equal numbers on all ranks. Outside
+    of steps they still do, because a script may shuffle its data with them. Rank 0 draws the numbers of a single
+    process. On JAX, Keras refuses random numbers without a seed in a step.
     """
     if world().size == 1:
         yield
         return
-    generator = _RankSeedGenerator(global_state.get_global_attribute(_KEY))
-    global_state.set_global_attribute(_KEY, generator)
+    generator = _RankSeedGenerator(global_state.get_global_attribute(_GENERATOR_KEY))
+    global_state.set_global_attribute(_GENERATOR_KEY, generator)
     try:
         with _use_graph_seed():
             yield
     finally:
-        global_state.set_global_attribute(_KEY, generator.inner)
+        global_state.set_global_attribute(_GENERATOR_KEY, generator.inner)
 
 
 class _RankSeedGenerator:
-    """Keras's generator for random numbers without a seed, which is created at its first use, plus the rank."""
+    """Wrapper of Keras's global seed generator that adds the rank to each seed."""
 
     def __init__(self, inner: Keras) -> None:
         self.inner = inner
@@ -53,7 +53,7 @@ class _RankSeedGenerator:
 
 @contextmanager
 def _use_graph_seed() -> Iterator[None]:
-    """Change the seed of operations that TensorFlow traces inside the block, if the script set one."""
+    """Add the rank to the graph's seed while TensorFlow traces operations inside the block, if the script set a seed."""
     if keras.backend.backend() != "tensorflow":
         yield
         return

@@ -1,4 +1,4 @@
-"""The state of a training that differs between ranks, in a checkpoint."""
+"""The part of a checkpoint that differs between ranks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def rank_state(model: keras.Model) -> RankState:
-    """Return the state that differs between ranks, by kind.
+    """Return the state of this rank that differs between ranks, by kind.
 
-    The kinds are metrics, variables (moving statistics, seeds), PyTorch's generators, and each reducer's allreduce.
+    The kinds are metrics, variables (moving statistics, seeds), PyTorch's generators, and the allreduce of each
+    reducer.
     """
     state = {
         "metrics": [array_of(v) for v in model.metrics_variables],
@@ -32,11 +33,11 @@ def rank_state(model: keras.Model) -> RankState:
 
 
 def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Array]:
-    """Restore each rank's own state; with another number of ranks, an equivalent one. Every rank must call this.
+    """Restore the state of each rank; if the number of ranks has changed, an equivalent state. Collective.
 
     Args:
-        model: Changed in place.
-        arrays: Those of the checkpoint file, on rank 0.
+        model: The model, changed in place.
+        arrays: Arrays of the checkpoint file; used on rank 0 only.
 
     Returns:
         The values of this rank's metrics in the middle of an epoch.
@@ -46,38 +47,40 @@ def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Arr
     if me.size > 1:
         ranks = me.comm.bcast(ranks)
     for number, reducer in enumerate(model.training_state.reducers):
-        reducer.allreduce.restore([own[f"reducer {number}"] for own in ranks])
+        reducer.allreduce.restore([state_of_rank[f"reducer {number}"] for state_of_rank in ranks])
     if len(ranks) == me.size:
-        own = ranks[me.rank]
-        for variable, value in zip(model.non_trainable_variables, own["variables"], strict=False):
+        state_of_rank = ranks[me.rank]
+        for variable, value in zip(model.non_trainable_variables, state_of_rank["variables"], strict=False):
             assign(variable, value)
-        _set_generators(own["generators"])
-        return own["metrics"]
+        _set_generators(state_of_rank["generators"])
+        return state_of_rank["metrics"]
     for variable, values in zip(model.non_trainable_variables, _by_array(ranks, "variables"), strict=False):
         if "float" in variable.dtype:
-            variable.assign(np.mean([_as_dtype(each, variable.dtype) for each in values], axis=0))
-    sums = [np.sum(values, axis=0) for values in _by_array(ranks, "metrics")]  # any rank may hold the sums
+            variable.assign(np.mean([_as_dtype(value, variable.dtype) for value in values], axis=0))
+    sums = [
+        np.sum(values, axis=0) for values in _by_array(ranks, "metrics")
+    ]  # rank 0 gets all sums, because metrics are summed over the ranks
     return sums if me.rank == 0 else [np.zeros_like(total) for total in sums]
 
 
 def array_of(variable: keras.Variable) -> Array:
-    """Return the value of a variable."""
+    """Return the value of a variable as a NumPy array."""
     return np.asarray(keras.ops.convert_to_numpy(variable.value))
 
 
 def assign(variable: keras.Variable, value: Array) -> None:
-    """Assign a value from a checkpoint file."""
+    """Assign a value from a checkpoint file to a variable."""
     variable.assign(_as_dtype(value, variable.dtype))
 
 
 def _as_dtype(value: Array, dtype: str) -> Array:
-    """Convert an array of a file to its dtype: NumPy has no bfloat16."""
+    """Restore the dtype of an array from a file, because NumPy files cannot store bfloat16."""
     return value.view(dtype) if value.dtype.kind == "V" else value
 
 
 def _read_ranks(arrays: dict[str, Array]) -> list[RankState]:
     ranks: dict[str, RankState] = {}
-    for name, array in arrays.items():  # in the order in which they were written
+    for name, array in arrays.items():  # in the order of writing, that is, by rank
         if name.startswith("rank/"):
             _, rank, kind, _ = name.split("/")
             ranks.setdefault(rank, defaultdict(list))[kind].append(array)
@@ -85,7 +88,7 @@ def _read_ranks(arrays: dict[str, Array]) -> list[RankState]:
 
 
 def _by_array(ranks: Sequence[RankState], kind: str) -> Iterator[tuple[Array, ...]]:
-    return zip(*(own[kind] for own in ranks), strict=True)
+    return zip(*(state_of_rank[kind] for state_of_rank in ranks), strict=True)
 
 
 def _generators() -> list[Array]:

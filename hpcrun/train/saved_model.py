@@ -1,4 +1,4 @@
-"""The model that a run has saved: its files, its classes, and how to load it. Nothing here starts MPI."""
+"""Saved models of runs: their files and classes, and functions to load them without MPI."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Data
 
-_HINT = "hpcrun.train.run_callbacks() gives fit the callbacks that save one after each epoch (docs/images.md)"
+_HINT = "fit(callbacks=hpcrun.train.run_callbacks()) saves a model after each epoch (docs/images.md)"
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class SavedModel:
     """A saved model.
 
     Attributes:
-        file: The Keras model.
-        names: The names of its classes, in the order of its outputs; empty if they are unknown.
-        epoch: The epoch after which it was saved; None if unknown.
-        record: All of ``saved_model.json``; empty without one.
+        file: Path of the Keras model.
+        names: Class name of each output; empty if the names are unknown.
+        epoch: Epoch after which the model was saved; None if unknown.
+        record: Content of ``saved_model.json``; empty if the file does not exist.
     """
 
     file: Path
@@ -35,7 +35,7 @@ class SavedModel:
     record: dict[str, Any]
 
     def name(self, number: int) -> str:
-        """Return the name of an output, counted from 0; its number if it has none."""
+        """Return the class name of an output, given its number from 0; the number itself if the name is unknown."""
         return self.names[number] if number < len(self.names) else str(number)
 
 
@@ -43,42 +43,42 @@ def find_saved_model(source: str | Path, *, best: bool = False) -> SavedModel:
     """Find the saved model of a run, or a model file.
 
     Args:
-        source: A run directory, or a Keras model. Names of classes are read from ``labels.txt`` beside it.
-        best: Whether to take the model of the best epoch instead of the last one.
+        source: A run directory, or a file of a Keras model with ``labels.txt`` in the same folder.
+        best: Whether to use the model of the best epoch instead of the last epoch.
 
     Raises:
-        HpcrunError: There is no such model.
+        HpcrunError: The model does not exist.
     """
     path = Path(source)
     folder = path if path.is_dir() else path.parent
     record = read_record(folder)
     file = folder / (record.get("best") or BEST if best else record.get("file") or LAST) if path.is_dir() else path
     if not file.is_file():
-        what = f"{path} has no saved model ({file.name})" if path.is_dir() else f"there is no model {path}"
-        raise HpcrunError(what, hint=_HINT if path.is_dir() else None)
+        problem = f"{path} has no saved model ({file.name})" if path.is_dir() else f"there is no model {path}"
+        raise HpcrunError(problem, hint=_HINT if path.is_dir() else None)
     epochs = {record.get("file"): record.get("epoch"), record.get("best"): record.get("best_epoch")}
     return SavedModel(file, read_names(folder), epochs.get(file.name), record)
 
 
 def read_names(folder: Path) -> tuple[str, ...]:
-    """Return the names of the classes of a folder, the first one for output 0; empty if there are none."""
+    """Return the class names in a folder's ``labels.txt``, beginning with output 0; empty if it does not exist."""
     with suppress(OSError):
         return tuple((folder / LABELS).read_text(encoding="utf-8").splitlines())
     return ()
 
 
 def load_model(source: str | Path, *, best: bool = False) -> keras.Model:
-    """Load the saved model of a run, also one with layers of `hpcrun.train`, without its optimizer.
+    """Load the saved model of a run, without its optimizer; layers of `hpcrun.train` are supported.
 
     Args:
-        source: A run directory, or a Keras model.
-        best: Whether to take the model of the best epoch instead of the last one.
+        source: A run directory, or a file of a Keras model.
+        best: Whether to use the model of the best epoch instead of the last epoch.
 
     Returns:
         A Keras model, not compiled.
 
     Raises:
-        HpcrunError: There is no such model, or Keras cannot load it.
+        HpcrunError: The model does not exist, or Keras cannot load it.
     """
     file = find_saved_model(source, best=best).file
     import keras
@@ -88,15 +88,15 @@ def load_model(source: str | Path, *, best: bool = False) -> keras.Model:
     try:
         return keras.models.load_model(file, compile=False)
     except (OSError, ValueError, TypeError) as error:
-        (first, *_) = str(error).strip().splitlines() or [type(error).__name__]
-        raise HpcrunError(f"{file}: Keras cannot load this model: {first}") from error
+        (first_line, *_) = str(error).strip().splitlines() or [type(error).__name__]
+        raise HpcrunError(f"{file}: Keras cannot load this model: {first_line}") from error
 
 
 def image_shape(model: keras.Model) -> tuple[int, int, int]:
     """Return height, width and channels of the images that a model takes.
 
     Raises:
-        HpcrunError: It takes something else.
+        HpcrunError: The input of the model is not a batch of images of a fixed size.
     """
     shape = getattr(model, "input_shape", None)
     if not isinstance(shape, tuple) or len(shape) != 4 or None in shape[1:] or shape[3] not in {1, 3}:
@@ -111,7 +111,7 @@ def count_classes(model: keras.Model) -> int:
     """Return the number of classes of a model.
 
     Raises:
-        HpcrunError: Its output is not one number for each class.
+        HpcrunError: The output of the model is not one number per class.
     """
     shape = getattr(model, "output_shape", None)
     if not isinstance(shape, tuple) or len(shape) != 2 or not shape[1]:
@@ -120,17 +120,20 @@ def count_classes(model: keras.Model) -> int:
 
 
 def ends_in_softmax(model: keras.Model) -> bool:
-    """Return whether a model's outputs are probabilities."""
+    """Return whether the outputs of a model are probabilities."""
     import keras
 
-    last = model.layers[-1]
-    if isinstance(last, keras.Model):
-        return ends_in_softmax(last)
-    return isinstance(last, keras.layers.Softmax) or getattr(last, "activation", None) is keras.activations.softmax
+    last_layer = model.layers[-1]
+    if isinstance(last_layer, keras.Model):
+        return ends_in_softmax(last_layer)
+    return (
+        isinstance(last_layer, keras.layers.Softmax)
+        or getattr(last_layer, "activation", None) is keras.activations.softmax
+    )
 
 
 def to_probabilities(model: keras.Model, outputs: Data) -> Data:
-    """Return the probabilities (samples, classes) of a model's outputs."""
+    """Convert the outputs of a model to probabilities (samples, classes)."""
     import keras
 
     return outputs if ends_in_softmax(model) else keras.ops.convert_to_numpy(keras.ops.softmax(outputs))

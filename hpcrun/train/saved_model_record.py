@@ -1,4 +1,4 @@
-"""``saved_model.json``: which models a run has saved."""
+"""``saved_model.json``, the record of the models that a run has saved."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ LAST, BEST, LABELS, RECORD = "model.keras", "best.keras", "labels.txt", "saved_m
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Return what ``saved_model.json`` of a run directory says; an empty dict if no model was saved.
+    """Read ``saved_model.json`` of a run directory; return an empty dict if no model was saved.
 
     Args:
         folder: The run directory.
     """
     try:
-        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def replace_text(file: Path, text: str) -> None:
     """Replace a file atomically.
 
     Args:
-        file: The file, in a folder that exists.
-        text: Its new text.
+        file: The file to replace or create, in an existing folder.
+        text: The new content.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
-    new = file.with_name(f".{file.name}")
-    with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
-        opened.write(text)
-    new.replace(file)
+    draft = file.with_name(f".{file.name}")
+    with open(draft, "w", encoding="utf-8", opener=permissions.opener) as stream:
+        stream.write(text)
+    draft.replace(file)

@@ -1,4 +1,4 @@
-"""Settings of training from environment variables (docs/training.md), and Keras's backend."""
+"""Settings of training, from environment variables (docs/training.md), and the backend of Keras."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hpcrun.errors import HpcrunError
 
 
 def read_switch(name: str, *, default: bool) -> bool:
-    """Read an environment variable that is 1 (on) or 0 (off).
+    """Read a switch from an environment variable: 1 (on) or 0 (off).
 
     Args:
-        name: The variable.
-        default: The value if it is not set.
+        name: Name of the variable.
+        default: Value if the variable is not set.
 
     Raises:
         HpcrunError: The value is neither 1 nor 0.
@@ -27,16 +27,16 @@ def read_switch(name: str, *, default: bool) -> bool:
 
 
 def read_number(name: str, default: float, unit: str, hint: str) -> float:
-    """Read an environment variable that is a number.
+    """Read a number from an environment variable.
 
     Args:
-        name: The variable.
-        default: The value if it is not set.
-        unit: The unit, for the error.
-        hint: The hint of the error.
+        name: Name of the variable.
+        default: Value if the variable is not set.
+        unit: Unit of the number, for the error message.
+        hint: Hint of the error message.
 
     Raises:
-        HpcrunError: The value is not a number, negative or infinite.
+        HpcrunError: The value is not a number, or is negative or infinite.
     """
     text = os.environ.get(name) or str(default)
     try:
@@ -51,23 +51,23 @@ def read_number(name: str, default: float, unit: str, hint: str) -> float:
 def is_overlap_enabled() -> bool:
     """Return whether to allreduce gradients in groups during the backward pass (``$HPCRUN_OVERLAP``).
 
-    Off by default: a job does not know the speed of its network, and only slow networks gained.
+    The default is off, because only slow networks benefit, and a job does not know the speed of its network.
 
     Raises:
-        HpcrunError: The variable is neither 1 nor 0.
+        HpcrunError: The value of the variable is neither 1 nor 0.
     """
     return read_switch("HPCRUN_OVERLAP", default=False) and keras_backend() == "tensorflow"
 
 
 def keras_library() -> str:
-    """Return the name of the library behind Keras, without importing it."""
+    """Return the name of Keras's backend library, without importing the library."""
     backend = keras_backend()
     return {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}.get(backend, backend)
 
 
 def keras_backend() -> str:
-    """Return Keras's backend without importing Keras, which would already start that library."""
-    if module := getattr(sys.modules.get("keras"), "backend", None):  # else it is not imported, or not completely
+    """Return Keras's backend, without importing Keras, because that would import the backend library."""
+    if module := getattr(sys.modules.get("keras"), "backend", None):  # None if Keras is not imported, or only partly
         return str(module.backend())
     if backend := os.environ.get("KERAS_BACKEND"):
         return backend

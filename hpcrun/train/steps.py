@@ -1,4 +1,4 @@
-"""Wrappers around Keras's training, test and predict steps, which take shards of batches."""
+"""Wrappers of Keras's training, test and predict steps that accept shards of batches."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainingState:
-    """State of a model's training that Keras does not track.
+    """Training state of a model that Keras does not track.
 
     Attributes:
         open_ended: Whether the number of batches in an epoch is unknown.
-        in_epoch: Whether an epoch's training steps are running.
-        batch: Batches of this epoch that are complete.
-        skip: Batches of this epoch that were complete before an interruption.
-        checkpoint: The checkpoint callback, if there is one.
-        weights_broadcast: Whether rank 0's weights were broadcast once.
+        in_epoch: Whether training steps of an epoch are running.
+        batch: Number of complete batches of this epoch.
+        skip: Number of batches of this epoch that were complete before a restart.
+        checkpoint: The checkpoint callback; None if no checkpoints are written.
+        weights_broadcast: Whether rank 0's weights have been broadcast.
         reducers: The reducers of the model's optimizers.
-        variables_checked: The number of variables broadcast at the beginning of a `fit`; None after its first step.
-        traced: The loss, metrics and optimizers with which a custom step was traced.
-        samples_seen: A variable that counts this epoch's samples of all ranks, for a custom step (not on JAX).
-        evaluates_locally: Whether this rank evaluates all samples alone, as a callback's `self.model.evaluate` does.
-        data_seconds: Time for which steps waited for batches; None if it is not measured.
-        last_batch: The last batch of this rank, if that time is measured.
-        last_logs: The logs of the last step, which may still run.
-        weights_before: Variables for copies of the model's, from before the last step; none if they are not needed.
+        variables_checked: Number of variables broadcast at the beginning of a `fit`; None after the first step.
+        traced: The loss, metrics and optimizers with which each custom step was traced, by name of the step.
+        samples_seen: Variable that counts the samples of all ranks in this epoch, for custom steps (not on JAX).
+        evaluates_locally: Whether this rank evaluates alone, as `self.model.evaluate` of a callback does.
+        data_seconds: Time for which steps have waited for batches, in seconds; None if not measured.
+        last_batch: The last batch of this rank; set only if `data_seconds` is measured.
+        last_logs: The logs of the last step, which may still be running.
+        weights_before: Copies of the model's variables from before the last step; empty if not needed.
     """
 
     open_ended: bool = False
@@ -74,24 +74,28 @@ class TrainingState:
 
 
 def wrap_steps(model: keras.Model) -> None:
-    """Wrap a Keras model's steps to train, test and predict on shards of batches; a second call has no effect.
+    """Wrap the steps of a Keras model to train, test and predict on shards of batches; a second call has no effect.
 
-    The methods are wrapped on the instance: a subclass's own `train_step` keeps working, and data that is not a `Shard`
-    passes through unchanged.
+    The methods are wrapped on the instance, so that a `train_step` of a subclass is still called. The wrappers pass
+    data other than a `Shard` to the original steps.
 
     Args:
-        model: Changed in place.
+        model: The model, changed in place.
     """
     if hasattr(model, "training_state"):
         return
     model.training_state = TrainingState()
     on_shard = _on_shard_stateless if keras.backend.backend() == "jax" else _on_shard
     model.train_step = on_shard(model, model.train_step, trains=True)
-    if keras.backend.backend() != "jax" and is_custom_step(model, "train_step"):  # its loss may count batches
+    if keras.backend.backend() != "jax" and is_custom_step(
+        model, "train_step"
+    ):  # the loss metric of a custom step may count batches
         model.training_state.samples_seen = keras.Variable(0.0, dtype="float32", trainable=False, name="seen")
     model.test_step = on_shard(model, model.test_step)
     model.predict_step = _on_predict_shard(model.predict_step)
-    model.train_function = model.test_function = model.predict_function = None  # they contain the unwrapped steps
+    model.train_function = model.test_function = model.predict_function = (
+        None  # existing functions contain the original steps
+    )
     _wrap_train_function(model)
     reduce_metrics_over_ranks(model)
     keep_callback_evaluation_local(model)
@@ -99,14 +103,18 @@ def wrap_steps(model: keras.Model) -> None:
 
 
 def _wrap_train_function(model: keras.Model) -> None:
-    """Wrap the training function, which Keras calls on all ranks in the same order."""
-    make, training_state, backend = model.make_train_function, model.training_state, keras.backend.backend()
+    """Let a model wrap its training function, which Keras calls on all ranks in the same order."""
+    original_make_train_function, training_state, backend = (
+        model.make_train_function,
+        model.training_state,
+        keras.backend.backend(),
+    )
 
     def make_train_function(force: bool = False) -> None:
         if model.train_function is not None and not force:
             return
-        make(force=True)
-        run = model.train_function
+        original_make_train_function(force=True)
+        original_train_function = model.train_function
 
         def train_function(*arguments: Data) -> Keras:
             data: Sequence[Data] = arguments
@@ -114,11 +122,11 @@ def _wrap_train_function(model: keras.Model) -> None:
             if training_state.batch < training_state.skip:
                 training_state.batch += batches_per_call
                 return _skip_batches(model, data)
-            measured = training_state.data_seconds is not None and batches_per_call == 1 and backend != "torch"
-            # Inside the compiled step, the end of the data stops it halfway: Adam would count a step too many.
-            if measured or (training_state.open_ended and backend == "tensorflow"):
+            is_measured = training_state.data_seconds is not None and batches_per_call == 1 and backend != "torch"
+            # If the data ended inside the compiled step, the step would stop halfway, and Adam would count it.
+            if is_measured or (training_state.open_ended and backend == "tensorflow"):
                 data = _fetch_batches(training_state, data, batches_per_call)
-            result = run(*data)
+            result = original_train_function(*data)
             training_state.batch += batches_per_call
             training_state.last_logs = result[0] if backend == "jax" else None
             _synchronize_after_step(model, result)
@@ -130,24 +138,24 @@ def _wrap_train_function(model: keras.Model) -> None:
 
 
 def _fetch_batches(training_state: TrainingState, data: Sequence[Data], count: int) -> Sequence[Data]:
-    """Return the arguments of a training function with batches that were fetched, and measure how long that took."""
+    """Fetch the batches of a training function's arguments, and measure the time for which it waits for data."""
     *state, iterator = data  # only JAX passes a state
     start = perf_counter()
     if not (batches := list(islice(iterator, count))):
         raise StopIteration
     if training_state.data_seconds is not None:
-        if is_computed(training_state.last_logs):  # otherwise the GPU was busy meanwhile
+        if is_computed(training_state.last_logs):  # otherwise the GPU computes during the wait
             training_state.data_seconds += perf_counter() - start
         training_state.last_batch = batches[-1]
     return *state, iter(batches)
 
 
 def _synchronize_after_step(model: keras.Model, result: Data) -> None:
-    """Check after a step whether weights are equal, and whether a rank wants to stop or to exit."""
+    """After a step, check that weights are equal on all ranks, and whether a rank wants to stop or exit."""
     training_state, backend = model.training_state, keras.backend.backend()
     if training_state.variables_checked is not None and training_state.variables_checked < len(
         model.variables
-    ):  # layers built in their first call
+    ):  # layers were built in the first step
         check_same_weights(model)
     training_state.variables_checked = None
     if training_state.reducers:
@@ -160,9 +168,9 @@ def _synchronize_after_step(model: keras.Model, result: Data) -> None:
 
 
 def _skip_batches(model: keras.Model, data: Sequence[Data]) -> Keras:
-    """Skip batches, and return what a step returns."""
+    """Skip the batches of a training function, and return a result like that of a step."""
     *state, batches = data  # only JAX passes a state
-    if keras.backend.backend() != "torch":  # on PyTorch they are consumed already
+    if keras.backend.backend() != "torch":  # on PyTorch, Keras has already fetched the batches
         for _ in islice(batches, model.steps_per_execution):
             pass
     return ({}, state[0]) if state else model.get_metrics_result()
@@ -171,17 +179,17 @@ def _skip_batches(model: keras.Model, data: Sequence[Data]) -> Keras:
 def compile_step(model: keras.Model) -> None:
     """Compile the forward and backward pass of a TensorFlow model's training step with XLA, without the allreduce.
 
-    The allreduce calls MPI from Python, which XLA cannot contain, so the compiled part ends with the gradients. A step
-    that takes several optimizer steps, or communicates before the gradients, is not compiled.
+    XLA cannot compile the allreduce, which calls MPI from Python, so the compiled part ends with the gradients. A step
+    is not compiled if it takes several optimizer steps, or communicates before it has the gradients.
 
     Args:
         model: A model after `wrap_steps`, compiled with `jit_compile=True`; changed in place.
     """
     import tensorflow as tf
 
-    model.jit_compile = False  # otherwise Keras compiles the whole step
+    model.jit_compile = False  # otherwise Keras would compile the whole step
     step = model.train_step.inner
-    if hasattr(step, "python_function"):  # the gradients of a tf.function's own graph are not accessible outside
+    if hasattr(step, "python_function"):  # gradients inside the graph of a tf.function are not accessible
         if world().rank == 0:
             print_line("INFO: jit_compile is off: the train_step is a tf.function")
         restore_step(model)
@@ -199,7 +207,7 @@ def compile_step(model: keras.Model) -> None:
     def train_step(shard: Shard) -> Keras:
         reason = "XLA needs a train_step with exactly one optimizer step"
         try:
-            forward_backward.get_concrete_function(shard.data, shard.share)  # traces the step, which fills `captured`
+            forward_backward.get_concrete_function(shard.data, shard.share)  # traces the step, which sets `captured`
         except HpcrunError as error:
             reason = error.message
             captured.clear()
@@ -216,34 +224,36 @@ def compile_step(model: keras.Model) -> None:
         captured_step.optimizer.apply(gradients, captured_step.variables)
         return logs
 
-    model.train_step = _on_shard(model, train_step, whole=True, trains=True)
+    model.train_step = _on_shard(model, train_step, takes_shard=True, trains=True)
     model.train_step.inner = step
     model.train_function = None
 
 
 def restore_step(model: keras.Model) -> None:
-    """Undo `compile_step`: run the training step without XLA."""
+    """Undo `compile_step`, so that the training step runs without XLA."""
     model.train_step = _on_shard(model, model.train_step.inner, trains=True)
     model.train_function = None
 
 
-def _on_shard(model: keras.Model, step: Step, *, whole: bool = False, trains: bool = False) -> Step:
+def _on_shard(model: keras.Model, step: Step, *, takes_shard: bool = False, trains: bool = False) -> Step:
     def on_shard(data: Shard | Data) -> Keras:
         if not isinstance(data, Shard):
             return on_shard.inner(data)  # type: ignore[attr-defined]
         if trains and model.training_state.samples_seen is not None:
             shard_size = keras.ops.cast(keras.ops.shape(first_with_samples(data.data))[0], "float32")
-            # In a batch of fewer samples than ranks, some ranks have none.
+            # In a batch of fewer samples than ranks, some ranks have no sample.
             model.training_state.samples_seen.assign_add(keras.ops.divide_no_nan(shard_size, data.share))
-        for copy, variable in zip(model.training_state.weights_before if trains else (), model.variables, strict=False):
-            copy.assign(variable.value)
+        for saved_variable, variable in zip(
+            model.training_state.weights_before if trains else (), model.variables, strict=False
+        ):
+            saved_variable.assign(variable.value)
         if world().size == 1:
             return step(data.data)
-        before = [keras.ops.copy(v.value) for v in model.metrics_variables]
+        old_metrics = [keras.ops.copy(v.value) for v in model.metrics_variables]
         with use_share(data.share), scale_losses(model), use_rank_seeds():
-            logs = step(data if whole else data.data)
-        after = _discard_uncounted(data.share, [v.value for v in model.metrics_variables], before)
-        for variable, value in zip(model.metrics_variables, after, strict=False):
+            logs = step(data if takes_shard else data.data)
+        new_metrics = _keep_old_metrics(data.share, [v.value for v in model.metrics_variables], old_metrics)
+        for variable, value in zip(model.metrics_variables, new_metrics, strict=False):
             variable.assign(value)
         return logs
 
@@ -259,14 +269,14 @@ def _on_shard_stateless(model: keras.Model, step: Step, *, trains: bool = False)
             return step(state, data.data)
         with use_share(data.share), scale_losses(model):
             logs, (*new, metrics) = step(state, data.data)
-        return logs, (*new, _discard_uncounted(data.share, metrics, state[-1]))
+        return logs, (*new, _keep_old_metrics(data.share, metrics, state[-1]))
 
     on_shard.inner = step  # type: ignore[attr-defined]
     return on_shard
 
 
-def _discard_uncounted(share: Data, metrics: Sequence[Data], before: Sequence[Data]) -> list[Data]:
-    """Return the metrics' state; a sample with share 0 does not change it."""
+def _keep_old_metrics(share: Data, metrics: Sequence[Data], before: Sequence[Data]) -> list[Data]:
+    """Return the new state of the metrics, or the old state if this rank has no sample (share 0)."""
     return [keras.ops.where(share > 0, new, old) for new, old in zip(metrics, before, strict=False)]
 
 

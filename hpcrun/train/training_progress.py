@@ -1,4 +1,4 @@
-"""Progress and speed of a `fit`, reported with each rank's heartbeat."""
+"""Progress and speed of a `fit`, as part of each rank's heartbeat."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from hpcrun.train.types import Json, Logs
 
 MAX_POINTS = 128
-"""Maximum number of points of the loss and rate curves; then every other point is dropped."""
+"""Maximum number of points of the curves of loss and rate; if exceeded, every second point is dropped."""
 
-SECONDS_BETWEEN = 1.0
-"""Initial interval between two points."""
+SECONDS_BETWEEN_POINTS = 1.0
+"""Initial interval between two points of a curve, in seconds."""
 
 
 class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Callback that records the values for the heartbeat thread; it costs a microsecond per step.
+    """Callback that records values for the heartbeat thread; takes a microsecond per step.
 
-    A step takes as long on all ranks as on the slowest. The time that a rank does not wait for the others tells them
-    apart.
+    A step takes the same time on all ranks, because all ranks wait for the slowest. The part of this time in which a
+    rank does not wait for other ranks shows which rank is slow.
 
     Args:
-        fit: The number of the `fit` in the script, from 0.
+        fit: Number of the `fit` in the script, from 0.
     """
 
     reads_logs_late = True
@@ -41,23 +41,27 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         super().__init__()
         self.fit = fit
         self._phase, self._epoch, self._step = "starting", 0, 0
-        self._first: tuple[int, int] | None = None  # first epoch and step of this `fit`
+        self._first_step: tuple[int, int] | None = None  # first epoch and step of this `fit`
         self._logs: dict[str, Any] = {}
-        self._totals = self._reported = (0, 0.0, 0.0)  # steps, their seconds, seconds waited in them
+        self._totals = self._reported_totals = (
+            0,
+            0.0,
+            0.0,
+        )  # number of steps, their seconds, and the seconds waited for other ranks
         self._step_times: dict[str, float] = {}
-        self._last_step: tuple[float, float] | None = None  # clock and seconds waited after the last step
+        self._last_step: tuple[float, float] | None = None  # clock and waited seconds at the end of the last step
         self._batch_size = 0.0  # global batch size; 0 while unknown
         self._points: list[list[float | None]] = []
-        self._due = self._between = SECONDS_BETWEEN
+        self._next_point_time = self._point_interval = SECONDS_BETWEEN_POINTS
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Register with the heartbeat."""
+        """Set the function that returns the details of heartbeats."""
         self._start_time = time.perf_counter()
-        self._due += self._start_time
+        self._next_point_time += self._start_time
         heartbeat.set_details(self.heartbeat_details)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Record the epoch."""
+        """Record the number of the epoch, and reset counters."""
         self._phase, self._epoch, self._step = "training", epoch + 1, 0
         if (samples_seen := self._model.training_state.samples_seen) is not None:
             samples_seen.assign(0)
@@ -65,42 +69,51 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
             self._last_step = (time.perf_counter(), waited_seconds())
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Count the step."""
-        now, waits = time.perf_counter(), waited_seconds()
+        """Add the step to the totals, and a point to the curves if it is time."""
+        clock, waited = time.perf_counter(), waited_seconds()
         if self._last_step:
-            steps, seconds, before = self._totals
+            steps, seconds, waited_before = self._totals
             new_steps = batch + 1 - self._step
-            self._totals = (steps + new_steps, seconds + now - self._last_step[0], before + waits - self._last_step[1])
+            self._totals = (
+                steps + new_steps,
+                seconds + clock - self._last_step[0],
+                waited_before + waited - self._last_step[1],
+            )
         else:  # the first step includes compilation
-            self._first = (self._epoch, batch)
-        self._last_step, self._step, self._logs = (now, waits), batch + 1, logs or {}
-        if now > self._due and world().rank == 0:
-            self._add_point(now)
+            self._first_step = (self._epoch, batch)
+        self._last_step, self._step, self._logs = (clock, waited), batch + 1, logs or {}
+        if clock > self._next_point_time and world().rank == 0:
+            self._add_point(clock)
 
     def on_test_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Count samples before validation, which resets the count."""
-        self._count()
+        """Compute the batch size before validation, which resets the count of samples."""
+        self._compute_batch_size()
         self._phase = "validation"
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Count samples, unless validation did."""
+        """Compute the batch size, unless it was computed before validation."""
         if self._phase == "training":
-            self._count()
+            self._compute_batch_size()
 
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Record the end of training."""
+        """Record that the training has ended."""
         self._phase = "trained"
 
     def heartbeat_details(self) -> Json:
-        """Return the heartbeat's values for the `fit`; the logs are those of this rank."""
-        steps, seconds, waits = self._totals
-        if count := steps - self._reported[0]:
-            step = (seconds - self._reported[1]) / count
-            own_seconds = max(0.0, step - (waits - self._reported[2]) / count)
+        """Return the details of a heartbeat; the logs cover only this rank."""
+        steps, seconds, waited = self._totals
+        if count := steps - self._reported_totals[0]:
+            step = (seconds - self._reported_totals[1]) / count
+            own_seconds = max(0.0, step - (waited - self._reported_totals[2]) / count)
             self._step_times = {"step_seconds": round(step, 6), "own_seconds": round(own_seconds, 6)}
-            self._reported = (steps, seconds, waits)
+            self._reported_totals = (steps, seconds, waited)
         details = {"phase": self._phase, "fit": self.fit, "epoch": self._epoch, "epochs": self.params.get("epochs")}
-        details |= {"step": self._step, "steps": self.params.get("steps"), "first": self._first, **self._step_times}
+        details |= {
+            "step": self._step,
+            "steps": self.params.get("steps"),
+            "first": self._first_step,
+            **self._step_times,
+        }
         if world().rank == 0:
             details["fit_seconds"] = round(time.perf_counter() - self._start_time, 3)
             details["logs"] = to_json(to_numbers(self._logs))
@@ -108,8 +121,8 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
             details["images_per_second"] = self._rate()
         return details
 
-    def _count(self) -> None:
-        """Compute the global batch size: at the end of an epoch the count covers all ranks, on JAX too."""
+    def _compute_batch_size(self) -> None:
+        """Compute the global batch size at the end of an epoch, when the count of samples covers all ranks."""
         if self._step:
             self._batch_size = samples_trained(self.model) / self._step or self._batch_size
 
@@ -117,32 +130,34 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         step = self._step_times.get("step_seconds")
         return float(f"{self._batch_size / step:.5g}") if step and self._batch_size else None
 
-    def _add_point(self, now: float) -> None:
-        """Add a point to the curves, whose length is limited."""
-        if not self._batch_size and keras.backend.backend() != "jax":  # its state is not readable during an epoch
-            self._batch_size = samples_trained(self._model, under_way=True) / self._step
+    def _add_point(self, clock: float) -> None:
+        """Add a point to the curves of loss and rate, and limit their length."""
+        if (
+            not self._batch_size and keras.backend.backend() != "jax"
+        ):  # on JAX, the state is not readable during an epoch
+            self._batch_size = samples_trained(self._model, in_epoch=True) / self._step
         self._points.append([to_numbers(self._logs).get("loss"), self._rate()])
         if len(self._points) > MAX_POINTS:
             self._points = self._points[::2]
-            self._between *= 2
-        self._due = now + self._between
+            self._point_interval *= 2
+        self._next_point_time = clock + self._point_interval
 
 
-def samples_trained(model: keras.Model, *, under_way: bool = False) -> float:
+def samples_trained(model: keras.Model, *, in_epoch: bool = False) -> float:
     """Return the number of samples of all ranks in this epoch; 0 if unknown.
 
     Args:
-        model: A compiled model; on JAX, with its state.
-        under_way: Whether the epoch is running; its metrics are local to each rank then.
+        model: A compiled model.
+        in_epoch: Whether the epoch is running, so that metrics cover only this rank.
     """
     training_state = model.training_state
-    if training_state.samples_seen is not None:  # add the batches before an interruption, which the loss counts
+    if training_state.samples_seen is not None:  # includes the batches before a restart, as the loss does
         resumed_factor: float = training_state.batch / max(1, training_state.batch - training_state.skip)
         return float(training_state.samples_seen) * resumed_factor
-    if is_custom_step(model, "train_step"):  # its loss may count batches
+    if is_custom_step(model, "train_step"):  # the loss metric of a custom step may count batches
         return 0.0
     loss = next((m for m in model.metrics if m.name == "loss" and hasattr(m, "count")), None)
-    return float(loss.count) * (world().size if under_way else 1) if loss else 0.0
+    return float(loss.count) * (world().size if in_epoch else 1) if loss else 0.0
 
 
 def _round(value: Json) -> Json:

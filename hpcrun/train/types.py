@@ -8,13 +8,13 @@ Comm: TypeAlias = Any
 """An mpi4py communicator, or None without mpi4py."""
 
 Data: TypeAlias = Any
-"""Arrays or tensors of (samples, ...), or a list, tuple or dict of them; None if absent."""
+"""Arrays or tensors of (samples, ...), or lists, tuples or dicts of those; None if absent."""
 
 Logs: TypeAlias = dict[str, Any] | None
-"""Keras's logs: values by name."""
+"""Keras's logs, metric values by name; None if absent."""
 
 Keras: TypeAlias = Any
-"""An argument or result that is passed to or from Keras unchanged."""
+"""An object of Keras, or an argument or result that is passed unchanged."""
 
 Json: TypeAlias = Any
 """A JSON value."""

@@ -1,4 +1,4 @@
-"""Checks for models that cannot be trained on shards of batches, or give other results."""
+"""Checks for models that cannot be trained on shards of batches, or would give different results."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _BATCH_LOSSES = {"circle", "dice", "tversky"}
 
 
 def check_is_model(model: object) -> None:
-    """Refuse what is not a Keras model.
+    """Raise an error for objects that are not Keras models.
 
     Raises:
-        HpcrunError: It is a layer, a model of the package tf_keras, a class, ...
+        HpcrunError: The object is, for example, a layer, a class, or a model of the package tf_keras.
     """
     if not isinstance(model, keras.Model):
-        kind = model if isinstance(model, type) else type(model)
+        given_class = model if isinstance(model, type) else type(model)
         raise HpcrunError(
-            f"hpcrun.train.Model got {kind.__module__}.{kind.__qualname__}, which is not a model of Keras 3",
+            f"hpcrun.train.Model got {given_class.__module__}.{given_class.__qualname__}, which is not a model of Keras 3",
             hint="give a keras.Model: hpcrun.train.Model(keras.Sequential([...])), not of tf_keras",
         )
 
 
 def refuse_undistributed_fit(model: keras.Model) -> None:
-    """Refuse `fit` of a Keras model that an `hpcrun.train.Model` wraps, which calls `fit_shards` instead.
+    """Let `fit` of a wrapped Keras model raise an error; `hpcrun.train.Model` calls `fit_shards` instead.
 
-    Each rank would train on all the data, from its own initial weights. One rank may call either.
+    With several ranks, `fit` of the Keras model would train on all data on each rank, from different initial weights.
 
     Args:
-        model: Changed in place.
+        model: The wrapped Keras model, changed in place.
     """
     fit = model.fit
 
@@ -52,7 +52,7 @@ def refuse_undistributed_fit(model: keras.Model) -> None:
 
 
 def check_compiled(model: keras.Model) -> None:
-    """Refuse a model that was not compiled.
+    """Raise an error if a model is not compiled.
 
     Raises:
         HpcrunError: The model is not compiled.
@@ -62,13 +62,13 @@ def check_compiled(model: keras.Model) -> None:
 
 
 def check_losses(model: keras.Model) -> None:
-    """Refuse unreduced losses, and announce losses that each rank computes on its shard alone.
+    """Raise an error for unreduced losses, and print which losses compare samples of a shard only.
 
     Args:
         model: A compiled model.
 
     Raises:
-        HpcrunError: A loss with `reduction="none"`.
+        HpcrunError: A loss has `reduction="none"`.
     """
     for loss in keras.tree.flatten(model.loss):
         if getattr(loss, "reduction", "sum") in {None, "none"}:
@@ -82,10 +82,10 @@ def check_losses(model: keras.Model) -> None:
 
 
 def check_layers(model: keras.Model) -> None:
-    """Refuse layers with a state per position in the batch.
+    """Raise an error for layers with a state per position in the batch.
 
     Raises:
-        HpcrunError: A stateful RNN.
+        HpcrunError: A layer is a stateful RNN.
     """
     for layer in model._flatten_layers(include_self=False):  # noqa: SLF001
         if getattr(layer, "stateful", False) is True:
@@ -96,10 +96,10 @@ def check_layers(model: keras.Model) -> None:
 
 
 def check_metrics(model: keras.Model) -> None:
-    """Refuse metrics whose state may not be summed over ranks.
+    """Raise an error for metrics whose state cannot be summed over ranks.
 
-    Keras's own metrics are sums over samples. So is a subclass of `keras.metrics.Mean` or `Sum` without additional
-    state.
+    The state of Keras's metrics is a sum over samples, also of subclasses of `keras.metrics.Mean` or `Sum` without
+    additional state.
 
     Args:
         model: A compiled model whose metrics are built.
@@ -110,12 +110,18 @@ def check_metrics(model: keras.Model) -> None:
     if world().size == 1:
         return
     for metric in model.metrics:
-        for leaf in getattr(metric, "metrics", [metric]):
-            owner = next(c for c in type(leaf).__mro__ if "update_state" in vars(c))
-            plain = isinstance(leaf, keras.metrics.Mean | keras.metrics.Sum) and len(leaf.variables) <= 2
-            if not (owner.__module__.startswith("keras.") or plain or getattr(leaf, "additive", False)):
+        for metric_leaf in getattr(metric, "metrics", [metric]):
+            defining_class = next(c for c in type(metric_leaf).__mro__ if "update_state" in vars(c))
+            is_mean_or_sum = (
+                isinstance(metric_leaf, keras.metrics.Mean | keras.metrics.Sum) and len(metric_leaf.variables) <= 2
+            )
+            if not (
+                defining_class.__module__.startswith("keras.")
+                or is_mean_or_sum
+                or getattr(metric_leaf, "additive", False)
+            ):
                 raise HpcrunError(
-                    f"the metric {leaf.name!r} is a {owner.__name__}, whose state may not add up over ranks",
-                    hint=f"set `additive = True` in class {owner.__name__} if its variables are sums over samples, "
+                    f"the metric {metric_leaf.name!r} is a {defining_class.__name__}, whose state may not add up over ranks",
+                    hint=f"set `additive = True` in class {defining_class.__name__} if its variables are sums over samples, "
                     "or derive it from keras.metrics.Mean",
                 )

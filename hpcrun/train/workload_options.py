@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def options(script: str) -> argparse.Namespace:
-    """Parse `sys.argv` with the ``[options]`` of the ``workload.toml`` beside a script.
+    """Parse `sys.argv` with the ``[options]`` of the ``workload.toml`` in the folder of a script.
 
     Args:
-        script: The script's `__file__`.
+        script: `__file__` of the script.
 
     Returns:
-        One attribute per option, with underscores for dashes.
+        A namespace with one attribute per option, with underscores instead of dashes.
 
     Raises:
-        HpcrunError: An option is unknown or has an invalid value. Uncaught, it prints its message and exits with code
-            2.
+        HpcrunError: An option is unknown or has an invalid value. If uncaught, this error prints its message and exits
+            with code 2.
     """
     failure.install_hooks()
     folder = Path(script).resolve().parent
