@@ -34,7 +34,7 @@ def replace_head(model: keras.Model, classes: int, *, freeze: bool = False) -> k
     if not head or not units_key or getattr(head, units_key) != old_classes:
         last_layer = f"{type(head).__name__} {head.name!r}" if head else "none"
         raise HpcrunError(
-            f"the model's last layer with weights is {last_layer}; expected a Dense of {old_classes}, its number of classes"
+            f"the model's last layer with weights is {last_layer}; expected a Dense of {old_classes} classes"
         )
 
     def copy_layer(layer: keras.Layer) -> keras.Layer:

@@ -268,7 +268,7 @@ class Model(ModelWrapper):
         steps: int | None = None,
         callbacks: Keras = None,
     ) -> Data:
-        """Predict as `keras.Model.predict` does. Collective; all ranks get all predictions, in the order of the samples.
+        """Predict as `keras.Model.predict` does. Collective; all ranks get all predictions, in sample order.
 
         Args:
             x: Arrays of (samples, ...), or an iterable of batches, as for `fit`.

@@ -53,7 +53,7 @@ class _RankSeedGenerator:
 
 @contextmanager
 def _use_graph_seed() -> Iterator[None]:
-    """Add the rank to the graph's seed while TensorFlow traces operations inside the block, if the script set a seed."""
+    """Add the rank to the graph's seed, if the script set one, while TensorFlow traces operations in the block."""
     if keras.backend.backend() != "tensorflow":
         yield
         return

@@ -136,8 +136,8 @@ def check_same_weights(model: keras.Model) -> None:
             path = model.trainable_variables[differs.argmax()].path
             raise HpcrunError(
                 f"the weights of rank {rank} are not those of rank 0: {path}",
-                hint="build all layers before fit, or seed them (keras.utils.set_random_seed); change weights only with "
-                "the model's optimizers; callbacks must use the logs of epochs, not of batches",
+                hint="build all layers before fit, or seed them (keras.utils.set_random_seed); change weights only "
+                "with the model's optimizers; callbacks must use the logs of epochs, not of batches",
             )
 
 

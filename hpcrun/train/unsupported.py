@@ -22,9 +22,9 @@ def check_is_model(model: object) -> None:
         HpcrunError: The object is, for example, a layer, a class, or a model of the package tf_keras.
     """
     if not isinstance(model, keras.Model):
-        given_class = model if isinstance(model, type) else type(model)
+        given_type = model if isinstance(model, type) else type(model)
         raise HpcrunError(
-            f"hpcrun.train.Model got {given_class.__module__}.{given_class.__qualname__}, which is not a model of Keras 3",
+            f"hpcrun.train.Model got {given_type.__module__}.{given_type.__qualname__}, which is not a Keras 3 model",
             hint="give a keras.Model: hpcrun.train.Model(keras.Sequential([...])), not of tf_keras",
         )
 
@@ -110,18 +110,12 @@ def check_metrics(model: keras.Model) -> None:
     if world().size == 1:
         return
     for metric in model.metrics:
-        for metric_leaf in getattr(metric, "metrics", [metric]):
-            defining_class = next(c for c in type(metric_leaf).__mro__ if "update_state" in vars(c))
-            is_mean_or_sum = (
-                isinstance(metric_leaf, keras.metrics.Mean | keras.metrics.Sum) and len(metric_leaf.variables) <= 2
-            )
-            if not (
-                defining_class.__module__.startswith("keras.")
-                or is_mean_or_sum
-                or getattr(metric_leaf, "additive", False)
-            ):
+        for leaf in getattr(metric, "metrics", [metric]):
+            metric_class = next(c for c in type(leaf).__mro__ if "update_state" in vars(c))
+            is_mean_or_sum = isinstance(leaf, keras.metrics.Mean | keras.metrics.Sum) and len(leaf.variables) <= 2
+            if not (metric_class.__module__.startswith("keras.") or is_mean_or_sum or getattr(leaf, "additive", False)):
                 raise HpcrunError(
-                    f"the metric {metric_leaf.name!r} is a {defining_class.__name__}, whose state may not add up over ranks",
-                    hint=f"set `additive = True` in class {defining_class.__name__} if its variables are sums over samples, "
-                    "or derive it from keras.metrics.Mean",
+                    f"the metric {leaf.name!r} is a {metric_class.__name__}, whose state may not add up over ranks",
+                    hint=f"set `additive = True` in class {metric_class.__name__} if its variables are sums over "
+                    "samples, or derive it from keras.metrics.Mean",
                 )

@@ -95,8 +95,8 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
             and self._factor != 1
         ):
             raise HpcrunError(
-                f"WarmupScaling got an optimizer that has taken steps; its learning rate, {self._base_rate:.6g}, may be "
-                "scaled already",
+                f"WarmupScaling got an optimizer that has taken steps; its learning rate, {self._base_rate:.6g}, "
+                "may be scaled already",
                 hint="pass one rank's rate as WarmupScaling(learning_rate=...), or compile the model again",
             )
         if self.decay and self._finished:
@@ -119,7 +119,8 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
             return
         if not self._started:
             self._print(
-                f"learning rate {self._base_rate:.6g} grows to {target:.6g} over {self.warmup_epochs:g} epochs: the warm-up"
+                f"learning rate {self._base_rate:.6g} grows to {target:.6g} over {self.warmup_epochs:g} epochs: "
+                "the warm-up"
                 + (f", from epoch {self._epoch + 1}" if self._epoch else "")
                 + ("" if self._steps else "; an epoch's steps are unknown, the first one keeps its rate")
             )
@@ -145,8 +146,8 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
 
     def _set_rate(self, rate: float) -> bool:
         """Set the rate, correct the momentum, and return whether the rate changed."""
-        # On JAX, variables do not contain the state of a running epoch. Accessing `self.model` copies the state to them, and
-        # makes Keras use the variables in the next step.
+        # On JAX, variables do not contain the state of a running epoch. Accessing `self.model` copies the state to
+        # them, and makes Keras use the variables in the next step.
         if self.model is None:
             return False
         optimizer = self._optimizer

@@ -48,7 +48,7 @@ import json, sys
 sys.path.insert(0, {str(ALLREDUCE.parent)!r})
 import nodes
 from mpi4py import MPI
-nodes.BUDGET = 0.001
+nodes.BUDGET_SECONDS = 0.001
 comm = MPI.COMM_WORLD
 print("RESULT", json.dumps(nodes.measure(comm, [f"n{{rank}}" for rank in range(comm.size)])))
 """

@@ -1,8 +1,8 @@
 """CifarNet on CIFAR-10 with the settings of TernGrad's experiments, data-parallel.
 
 The network is that of TensorFlow's CIFAR-10 tutorial: two convolutions and two hidden layers, on crops of 24 x 24
-pixels. TernGrad (Wen et al., arXiv:1705.07878) trains it with Adam, a constant learning rate of 0.0002, and 128 images
-per step for 200,000 steps, which are 512 epochs.
+pixels. TernGrad (Wen et al., arXiv:1705.07878) trains the network with Adam, a constant learning rate of 0.0002, and
+128 images per step for 200,000 steps, which are 512 epochs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import hpcrun.train
 
 args = hpcrun.train.options(__file__)
-hpcrun.train.init()  # MPI first, then TensorFlow on this rank's cores and GPU: before Keras is imported
+hpcrun.train.init()  # starts MPI, and TensorFlow on this rank's cores and GPU, before the import of Keras
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
@@ -23,12 +23,12 @@ from hpcrun.train import images  # noqa: E402
 keras.utils.set_random_seed(args.seed)
 SIZE, CROP = 32, 24  # pixels
 
-# Data: (b, 32, 32, 3) uint8 and (b,) classes from 0; a rank reads and decodes only its own samples.
+# Data: images, uint8 (b, 32, 32, 3), and classes from 0, (b,); a rank decodes only its own samples.
 data_dir = args.data_dir or os.environ.get("HPCRUN_DATA_CIFAR10")
 if args.synthetic_data:
-    draw = np.random.default_rng(args.seed)
-    names, labels = None, draw.integers(10, size=2048)  # (2048,)
-    pixels = draw.integers(256, size=(2048, SIZE, SIZE, 3), dtype=np.uint8)  # (2048, 32, 32, 3)
+    generator = np.random.default_rng(args.seed)
+    names, labels = None, generator.integers(10, size=2048)  # (2048,)
+    pixels = generator.integers(256, size=(2048, SIZE, SIZE, 3), dtype=np.uint8)  # (2048, 32, 32, 3)
     options = {"batch_size": args.batch_size, "seed": args.seed}
     training = hpcrun.train.dataset(pixels, labels, shuffle=True, **options)
     test = hpcrun.train.dataset(pixels[:256], labels[:256], **options)
@@ -45,25 +45,25 @@ else:
 
 
 def normalize_locally(x: keras.KerasTensor) -> keras.KerasTensor:
-    """Divide by a power of the squares of the 9 nearest channels (Krizhevsky et al., 2012, section 3.3)."""
+    """Apply local response normalization over the 9 nearest channels (Krizhevsky et al., 2012, section 3.3)."""
     channel = np.arange(x.shape[-1])
-    near = np.abs(channel[:, np.newaxis] - channel) <= 4  # (64, 64)
-    return x * ops.power(1 + 0.001 / 9 * ops.matmul(ops.square(x), near.astype("float32")), -0.75)
+    is_near = np.abs(channel[:, np.newaxis] - channel) <= 4  # (64, 64)
+    return x * ops.power(1 + 0.001 / 9 * ops.matmul(ops.square(x), is_near.astype("float32")), -0.75)
 
 
-# Model: shifts of up to 4 pixels (augment="cifar"), then the centre, are random crops of 24 x 24.
-kernel = {"padding": "same", "activation": "relu"}
-hidden = {"activation": "relu", "kernel_regularizer": keras.regularizers.L2(args.weight_decay / 2)}
+# Model: random shifts of up to 4 pixels (augment="cifar") before CenterCrop have the effect of random crops.
+conv_options = {"padding": "same", "activation": "relu"}
+dense_options = {"activation": "relu", "kernel_regularizer": keras.regularizers.L2(args.weight_decay / 2)}
 inputs = keras.Input((SIZE, SIZE, 3), dtype="uint8")  # (batch, 32, 32, 3)
 x = layers.Rescaling(1.0)(layers.CenterCrop(CROP, CROP)(inputs))  # (batch, 24, 24, 3)
-x = layers.LayerNormalization(axis=(1, 2, 3), center=False, scale=False)(x)  # of each image
-x = layers.Conv2D(64, 5, **kernel)(x)  # (batch, 24, 24, 64)
+x = layers.LayerNormalization(axis=(1, 2, 3), center=False, scale=False)(x)  # normalizes each image
+x = layers.Conv2D(64, 5, **conv_options)(x)  # (batch, 24, 24, 64)
 x = normalize_locally(layers.MaxPooling2D(3, strides=2, padding="same")(x))  # (batch, 12, 12, 64)
-x = normalize_locally(layers.Conv2D(64, 5, **kernel)(x))  # (batch, 12, 12, 64)
+x = normalize_locally(layers.Conv2D(64, 5, **conv_options)(x))  # (batch, 12, 12, 64)
 x = layers.MaxPooling2D(3, strides=2, padding="same")(x)  # (batch, 6, 6, 64)
 x = layers.Flatten()(x)  # (batch, 2304)
-x = layers.Dense(384, **hidden)(x)  # (batch, 384)
-x = layers.Dense(192, **hidden)(x)  # (batch, 192)
+x = layers.Dense(384, **dense_options)(x)  # (batch, 384)
+x = layers.Dense(192, **dense_options)(x)  # (batch, 192)
 model = hpcrun.train.Model(keras.Model(inputs, layers.Dense(10, activation="softmax")(x)))  # (batch, 10)
 optimizer = keras.optimizers.Adam(args.learning_rate)
 model.compile(

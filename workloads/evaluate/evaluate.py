@@ -1,4 +1,4 @@
-"""Precision @ 1 and recall @ 5 of a trained model over exactly the validation set, as Inception's imagenet_eval.py."""
+"""Precision @ 1 and recall @ 5 of a trained model over the whole validation set, as in Inception's imagenet_eval.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict
 import hpcrun.train
 
 args = hpcrun.train.options(__file__)
-hpcrun.train.init()  # MPI first, then TensorFlow on this rank's cores and GPU: before Keras is imported
+hpcrun.train.init()  # starts MPI, and TensorFlow on this rank's cores and GPU, before the import of Keras
 
 from hpcrun.train import images  # noqa: E402
 from hpcrun.train.evaluation import Evaluator, record_evaluation, require_classes  # noqa: E402
@@ -22,10 +22,10 @@ if not data_dir:
 validation = images.read_split(data_dir, args.split, limit=args.val_num_samples, skip_bad=args.skip_bad)
 
 result, evaluator = {}, None
-after = last_evaluated_epoch() if args.follow else 0  # of this job, if it was requeued
-for saved in list_models(args.run, follow=args.follow, best=args.best, after=after):
-    begin = time.perf_counter()
-    model = hpcrun.train.load_model(saved.file)  # with the averages of the weights, if the training kept them
+last_epoch = last_evaluated_epoch() if args.follow else 0  # the last epoch before this job was requeued
+for saved in list_models(args.run, follow=args.follow, best=args.best, after=last_epoch):
+    start_time = time.perf_counter()
+    model = hpcrun.train.load_model(saved.file)  # with averaged weights if the training averaged them
     require_classes(model, saved, validation.names)
     if evaluator is None:
         evaluator = Evaluator(model)
@@ -33,7 +33,7 @@ for saved in list_models(args.run, follow=args.follow, best=args.best, after=aft
         evaluator.model.set_weights(model.get_weights())
     size, _, _ = image_shape(model)
     evaluation = evaluator.evaluate(validation.batches(args.batch_size, size))
-    record_evaluation(evaluation, saved, time.perf_counter() - begin)
+    record_evaluation(evaluation, saved, time.perf_counter() - start_time)
     result = {**asdict(evaluation), **({"epoch": saved.epoch} if saved.epoch else {}), "model": str(args.run)}
 
 if result:

@@ -1,9 +1,9 @@
 """Inception-v3 (Szegedy et al., arXiv:1512.00567) as TensorFlow's program imagenet_train.py trains it, data-parallel.
 
-Its defaults: RMSProp with decay 0.9, momentum 0.9 and epsilon 1; a learning rate of 0.1, times 0.16 every 30 epochs;
-label smoothing 0.1, weight decay 0.00004, and moving averages of the weights with factor 0.9999, which are validated
-and saved. Differences: Keras's network has no auxiliary classifier, the averages of RMSProp begin at 0 instead of 1,
-and there is no class for background: label 1 of a record is class 0.
+The defaults are those of imagenet_train.py: RMSProp with decay 0.9, momentum 0.9 and epsilon 1; a learning rate of 0.1,
+multiplied by 0.16 every 30 epochs; label smoothing 0.1, weight decay 0.00004, and moving averages of the weights with
+factor 0.9999, which are validated and saved. Differences: Keras's network has no auxiliary classifier, RMSProp's
+averages start at 0 instead of 1, and there is no background class: label 1 of a record is class 0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import hpcrun.train
 
 args = hpcrun.train.options(__file__)
-hpcrun.train.init()  # MPI first, then TensorFlow on this rank's cores and GPU: before Keras is imported
+hpcrun.train.init()  # starts MPI, and TensorFlow on this rank's cores and GPU, before the import of Keras
 
 import keras  # noqa: E402
 
@@ -29,22 +29,24 @@ if not data_dir:
         hint="hpcrun data build or hpcrun data imagenet writes a folder for --data-dir",
     )
 
-# Data: (b, 299, 299, 3) uint8 and (b,) classes from 0; a rank reads and decodes only its own samples.
+# Data: images, uint8 (b, 299, 299, 3), and classes from 0, (b,); a rank decodes only its own samples.
 train = images.read_split(data_dir, "train", limit=args.train_num_samples, skip_bad=args.skip_bad)
 held_out = images.read_split(data_dir, "validation", limit=args.val_num_samples, skip_bad=args.skip_bad)
-classes, batches = len(train.names), {"batch_size": args.batch_size, "size": size}
-training = train.batches(**batches, augment=args.augment, shuffle=True, seed=args.seed)
-validation = held_out.batches(**batches)
+classes, batch_options = len(train.names), {"batch_size": args.batch_size, "size": size}
+training = train.batches(**batch_options, augment=args.augment, shuffle=True, seed=args.seed)
+validation = held_out.batches(**batch_options)
 
 
-def smooth(x: object, y: object) -> tuple[object, object]:
-    """Return images and the probabilities of their classes (b, classes), as label smoothing needs them."""
+def encode_one_hot(x: object, y: object) -> tuple[object, object]:
+    """Convert classes to one-hot vectors, (b, classes), which label smoothing needs."""
     return x, keras.ops.one_hot(y, classes)
 
 
-training, validation = (hpcrun.train.map_batches(part, smooth) for part in (training, validation))
+training, validation = (
+    hpcrun.train.map_batches(batches_of_split, encode_one_hot) for batches_of_split in (training, validation)
+)
 
-# Model: the preprocessing inside, and weight decay as a part of the loss.
+# Model: the network with its preprocessing; weight decay is part of the loss.
 if pretrained:
     network = hpcrun.train.replace_head(pretrained, classes, freeze=args.freeze)
 else:
@@ -53,7 +55,7 @@ else:
     network = keras.applications.InceptionV3(weights=None, classes=classes, input_tensor=scaled)  # (batch, classes)
 for variable in network.trainable_variables:
     if variable.name == "kernel":
-        variable.regularizer = keras.regularizers.L2(args.weight_decay / 2)  # its gradient is weight_decay * kernel
+        variable.regularizer = keras.regularizers.L2(args.weight_decay / 2)  # the gradient is weight_decay * kernel
 model = hpcrun.train.Model(network)
 optimizer = keras.optimizers.RMSprop(args.learning_rate, rho=0.9, momentum=0.9, epsilon=1.0)
 model.compile(

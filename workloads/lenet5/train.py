@@ -9,7 +9,7 @@ from pathlib import Path
 import hpcrun.train
 
 args = hpcrun.train.options(__file__)
-hpcrun.train.init()  # MPI first, then TensorFlow on this rank's cores and GPU: before Keras is imported
+hpcrun.train.init()  # starts MPI, and TensorFlow on this rank's cores and GPU, before the import of Keras
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
@@ -21,17 +21,19 @@ keras.utils.set_random_seed(args.seed)
 # Data: 28 x 28 images of one channel, which the model pads to 32 x 32 as in the paper.
 folder = Path(args.data_dir or Path(os.environ.get("KERAS_HOME", "~/.keras"), "datasets")).expanduser()
 file = folder / "mnist.npz"
-found = "mnist" if file.is_file() else "shards" if args.data_dir and any(folder.glob("train-*")) else "digits"
-dataset = args.dataset or found
-if dataset == "shards":  # of hpcrun data mnist
+default_dataset = "mnist" if file.is_file() else "shards" if args.data_dir and any(folder.glob("train-*")) else "digits"
+dataset = args.dataset or default_dataset
+if dataset == "shards":  # shards of hpcrun data mnist
     train, held_out = (images.read_split(folder, split) for split in ("train", "validation"))
 
-    def one_channel(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first of three equal channels, (b, 28, 28, 1), and the labels."""
+    def keep_one_channel(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return one of three equal channels, (b, 28, 28, 1), and the labels."""
         return x[..., :1], y
 
     training = train.batches(args.batch_size, 28, shuffle=True, seed=args.seed)
-    training, test = (hpcrun.train.map_batches(part, one_channel) for part in (training, held_out.batches(1000, 28)))
+    training, test = (
+        hpcrun.train.map_batches(batches, keep_one_channel) for batches in (training, held_out.batches(1000, 28))
+    )
     validation = test
 else:
     if dataset == "mnist":
@@ -54,14 +56,17 @@ else:
         x = np.pad(np.round(255 * x).astype("uint8"), [(0, 0), (2, 2), (2, 2)])  # (n, 28, 28)
         order = np.random.default_rng(args.seed).permutation(len(x))
         x, y = x[order], y[order]
-        held = len(x) // 5
-        x, x_test, y, y_test = x[held:], x[:held], y[held:], y[:held]
-    held = len(x) // 10
-    batches = partial(hpcrun.train.dataset, batch_size=args.batch_size, seed=args.seed)
-    training = batches(x[held:, ..., np.newaxis], y[held:], shuffle=True)
-    validation, test = batches(x[:held, ..., np.newaxis], y[:held]), batches(x_test[..., np.newaxis], y_test)
+        held_out_samples = len(x) // 5
+        x, x_test, y, y_test = x[held_out_samples:], x[:held_out_samples], y[held_out_samples:], y[:held_out_samples]
+    held_out_samples = len(x) // 10
+    make_batches = partial(hpcrun.train.dataset, batch_size=args.batch_size, seed=args.seed)
+    training = make_batches(x[held_out_samples:, ..., np.newaxis], y[held_out_samples:], shuffle=True)
+    validation, test = (
+        make_batches(x[:held_out_samples, ..., np.newaxis], y[:held_out_samples]),
+        make_batches(x_test[..., np.newaxis], y_test),
+    )
 
-# Model: the paper's layers, with ReLU, maximum pooling and softmax as used today.
+# Model: the layers of the paper, with ReLU, maximum pooling and softmax.
 model = hpcrun.train.Model(
     keras.Sequential(
         [

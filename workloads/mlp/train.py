@@ -1,7 +1,7 @@
-"""Fully connected layers on random data, to study communication: as many gradients as wanted, for little computation.
+"""Fully connected layers on random data, to study communication: large gradients with little computation.
 
-A layer of width w has w^2 weights, 4 w^2 bytes of gradients, and takes about 6 w^2 operations per sample. So small
-batches are limited by the network, and large ones by computation.
+A layer of width w has w^2 weights, 4 w^2 bytes of gradients, and needs about 6 w^2 operations per sample. So the speed
+is limited by the network for small batches, and by computation for large batches.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import hpcrun.train
 
 args = hpcrun.train.options(__file__)
-hpcrun.train.init()  # MPI first, then TensorFlow on this rank's cores and GPU: before Keras is imported
+hpcrun.train.init()  # starts MPI, and TensorFlow on this rank's cores and GPU, before the import of Keras
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
 keras.utils.set_random_seed(args.seed)
 
-# Data: a step has `batch_size` samples of all ranks together.
-draw, samples = np.random.default_rng(args.seed), args.batch_size * args.steps
-pool = draw.normal(size=(args.batch_size, args.width)).astype("float32")  # (batch, width)
+# Data: each step has `batch_size` samples, over all ranks.
+generator, samples = np.random.default_rng(args.seed), args.batch_size * args.steps
+sample_pool = generator.normal(size=(args.batch_size, args.width)).astype("float32")  # (batch, width)
 x = np.arange(samples) % args.batch_size  # (n,)
-y = draw.integers(10, size=samples)  # (n,)
+y = generator.integers(10, size=samples)  # (n,)
 batches = hpcrun.train.dataset(
-    x, y, batch_size=args.batch_size, load=lambda indices: keras.ops.take(pool, indices, axis=0)
+    x, y, batch_size=args.batch_size, load=lambda indices: keras.ops.take(sample_pool, indices, axis=0)
 )
 
 # Model: `depth` layers of `width` units.

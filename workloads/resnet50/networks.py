@@ -1,4 +1,4 @@
-"""The networks, from uint8 images to probabilities of classes; parameters as published, for 1,000 classes."""
+"""The networks, from uint8 images to class probabilities; comments give the number of parameters for 1,000 classes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Architecture(NamedTuple):
     """An architecture of `keras.applications`, or `alexnet` below.
 
     Attributes:
-        name: Its name there.
-        learning_rate: The rate for 256 images per step with which it trains.
-        arguments: Further arguments.
+        name: Name in `keras.applications`, or `alexnet`.
+        learning_rate: Learning rate for 256 images per step.
+        arguments: Additional arguments of the Keras function.
     """
 
     name: str
@@ -22,7 +22,7 @@ class Architecture(NamedTuple):
     arguments: dict[str, bool] = {}  # noqa: RUF012  (read only)
 
 
-OWN_SCALING = {"include_preprocessing": False}  # `build` scales pixels for all of them
+WITHOUT_PREPROCESSING = {"include_preprocessing": False}  # because `build` scales the pixels
 ARCHITECTURES = {
     "resnet50": Architecture("ResNet50"),  # 25.6 M parameters
     "resnet101": Architecture("ResNet101"),  # 44.7 M
@@ -33,12 +33,12 @@ ARCHITECTURES = {
     "vgg19": Architecture("VGG19", 0.01),  # 143.7 M
     "mobilenet": Architecture("MobileNet", 0.05),  # 4.3 M
     "mobilenet-v2": Architecture("MobileNetV2", 0.05),  # 3.5 M
-    "mobilenet-v3-small": Architecture("MobileNetV3Small", 0.05, OWN_SCALING),  # 2.6 M
-    "mobilenet-v3-large": Architecture("MobileNetV3Large", 0.05, OWN_SCALING),  # 5.5 M
-    "efficientnetv2-b0": Architecture("EfficientNetV2B0", 0.1, OWN_SCALING),  # 7.2 M
-    "efficientnetv2-b1": Architecture("EfficientNetV2B1", 0.1, OWN_SCALING),  # 8.2 M
-    "efficientnetv2-b2": Architecture("EfficientNetV2B2", 0.1, OWN_SCALING),  # 10.2 M
-    "efficientnetv2-b3": Architecture("EfficientNetV2B3", 0.1, OWN_SCALING),  # 14.5 M
+    "mobilenet-v3-small": Architecture("MobileNetV3Small", 0.05, WITHOUT_PREPROCESSING),  # 2.6 M
+    "mobilenet-v3-large": Architecture("MobileNetV3Large", 0.05, WITHOUT_PREPROCESSING),  # 5.5 M
+    "efficientnetv2-b0": Architecture("EfficientNetV2B0", 0.1, WITHOUT_PREPROCESSING),  # 7.2 M
+    "efficientnetv2-b1": Architecture("EfficientNetV2B1", 0.1, WITHOUT_PREPROCESSING),  # 8.2 M
+    "efficientnetv2-b2": Architecture("EfficientNetV2B2", 0.1, WITHOUT_PREPROCESSING),  # 10.2 M
+    "efficientnetv2-b3": Architecture("EfficientNetV2B3", 0.1, WITHOUT_PREPROCESSING),  # 14.5 M
 }
 
 
@@ -48,20 +48,20 @@ def build(arch: str, size: int, classes: int, *, weight_decay: float = 0.0, sync
     Args:
         arch: A key of `ARCHITECTURES`.
         size: Height and width of the images, uint8 of shape (batch, size, size, 3).
-        classes: The number of outputs.
-        weight_decay: The factor of the weights in their gradients; not for biases and batch normalization.
+        classes: Number of classes.
+        weight_decay: Weight decay of the kernels, but not of biases and batch normalization.
         synchronized: Whether batch normalization uses the statistics of all ranks.
     """
     images = keras.Input((size, size, 3), dtype="uint8")  # (batch, 224, 224, 3)
     pixels = layers.Rescaling(1 / 127.5, offset=-1)(images)  # (batch, 224, 224, 3), -1 to 1
-    kind = ARCHITECTURES[arch]
+    architecture = ARCHITECTURES[arch]
     if arch == "alexnet":
         network = keras.Model(images, alexnet(pixels, classes), name="alexnet")
     else:
-        application = getattr(keras.applications, kind.name)
-        network = application(weights=None, classes=classes, input_tensor=pixels, **kind.arguments)
+        application = getattr(keras.applications, architecture.name)
+        network = application(weights=None, classes=classes, input_tensor=pixels, **architecture.arguments)
 
-    def copy(layer: layers.Layer) -> layers.Layer:
+    def copy_layer(layer: layers.Layer) -> layers.Layer:
         config = layer.get_config()
         if layer is network.layers[-1]:
             config["dtype"] = "float32"  # probabilities, also in mixed precision
@@ -70,10 +70,10 @@ def build(arch: str, size: int, classes: int, *, weight_decay: float = 0.0, sync
         return type(layer).from_config(config)
 
     if synchronized or keras.mixed_precision.dtype_policy().name != "float32":
-        network = keras.models.clone_model(network, clone_function=copy)
+        network = keras.models.clone_model(network, clone_function=copy_layer)
     for layer in network.layers:
         if isinstance(layer, layers.BatchNormalization):
-            layer.momentum = 0.9  # as in the paper; Keras's 0.99 needs hundreds of steps before validation is right
+            layer.momentum = 0.9  # as in the paper; with Keras's 0.99, validation is wrong for hundreds of steps
         if arch.startswith("resnet") and layer.name.endswith("_3_bn"):
             layer.gamma.assign(keras.ops.zeros(layer.gamma.shape))  # the block starts as the identity
     decay_weights(network, weight_decay)
@@ -81,22 +81,25 @@ def build(arch: str, size: int, classes: int, *, weight_decay: float = 0.0, sync
 
 
 def decay_weights(network: keras.Model, weight_decay: float) -> None:
-    """Let weights decay, but not biases and batch normalization; a saved model does not keep it.
+    """Add weight decay to the kernels of a network, but not to biases and batch normalization.
+
+    Saved models do not contain the weight decay.
 
     Args:
-        network: The network.
-        weight_decay: The factor of the weights in their gradients.
+        network: The network, changed in place.
+        weight_decay: Ratio of the decay's gradient and the weights.
     """
     for variable in network.trainable_variables if weight_decay else ():
         if variable.name.endswith("kernel"):
-            variable.regularizer = keras.regularizers.L2(weight_decay / 2)  # its gradient is weight_decay * kernel
+            variable.regularizer = keras.regularizers.L2(weight_decay / 2)  # the gradient is weight_decay * kernel
 
 
 def alexnet(pixels: keras.KerasTensor, classes: int) -> keras.KerasTensor:
-    """AlexNet on one GPU: all connections of Krizhevsky et al. (2012), 62,378,344 parameters for 1,000 classes.
+    """AlexNet (Krizhevsky et al., 2012) for one GPU, with 62,378,344 parameters for 1,000 classes.
 
-    The paper splits three of its convolutions over two GPUs, which leaves 60,965,224; without its local response
-    normalization, as in Krizhevsky, "One weird trick for parallelizing convolutional neural networks", arXiv:1404.5997.
+    In the paper, three convolutions are split over two GPUs, which reduces the parameters to 60,965,224. This network
+    has no local response normalization, as in Krizhevsky, "One weird trick for parallelizing convolutional neural
+    networks", arXiv:1404.5997.
     """
     x = layers.ZeroPadding2D(2)(pixels)  # (batch, 228, 228, 3)
     x = layers.Conv2D(96, 11, strides=4, activation="relu")(x)  # (batch, 55, 55, 96)

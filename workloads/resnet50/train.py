@@ -1,8 +1,8 @@
-"""ResNet-50 and other networks on ImageNet or one's own images, data-parallel.
+"""ResNet-50 and other networks on ImageNet or the user's images, data-parallel.
 
 The defaults are the recipe of Goyal et al., "Accurate, Large Minibatch SGD" (arXiv:1706.02677, sections 2 and 5.1), for
-ResNet-50 (He et al., arXiv:1512.03385): a rate of 0.1 for each 256 images of the batch, reached over 5 of 90 epochs,
-a tenth of it after 30, 60 and 80 of them, and a weight decay of 0.0001.
+ResNet-50 (He et al., arXiv:1512.03385): a learning rate of 0.1 per 256 images of the batch with a warm-up of 5 epochs,
+a tenth of the rate after 30, 60 and 80 of 90 epochs, and a weight decay of 0.0001.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from functools import partial
 import hpcrun.train
 
 args = hpcrun.train.options(__file__)
-hpcrun.train.init()  # MPI first, then TensorFlow on this rank's cores and GPU: before Keras is imported
+hpcrun.train.init()  # starts MPI, and TensorFlow on this rank's cores and GPU, before the import of Keras
 
 import keras  # noqa: E402
-import networks  # noqa: E402  (beside this file)
+import networks  # noqa: E402  (in this folder)
 import numpy as np  # noqa: E402
 
 from hpcrun.train import images  # noqa: E402
@@ -28,27 +28,27 @@ pretrained = hpcrun.train.load_model(args.fine_tune) if args.fine_tune else None
 size = pretrained.input_shape[1] if pretrained else args.image_size
 data_dir = args.data_dir or os.environ.get("HPCRUN_DATA_IMAGENET")
 
-# Data: (b, 224, 224, 3) uint8 and (b,) classes from 0; a rank reads and decodes only its own samples.
+# Data: images, uint8 (b, 224, 224, 3), and classes from 0, (b,); a rank decodes only its own samples.
 if args.synthetic_data:
-    draw = np.random.default_rng(args.seed)
+    generator = np.random.default_rng(args.seed)
     names, classes = None, args.num_classes
-    pool = draw.integers(256, size=(64, size, size, 3), dtype=np.uint8)  # (64, 224, 224, 3)
+    image_pool = generator.integers(256, size=(64, size, size, 3), dtype=np.uint8)  # (64, 224, 224, 3)
 
-    def synthetic(samples: int, **options: bool) -> object:
-        """Return batches of random images, for speed measurements only."""
-        numbers, labels = np.arange(samples) % len(pool), draw.integers(classes, size=samples)  # (n,), (n,)
-        load = partial(keras.ops.take, pool, axis=0)  # (b,) -> (b, 224, 224, 3)
-        return hpcrun.train.dataset(numbers, labels, batch_size=args.batch_size, load=load, seed=args.seed, **options)
+    def make_synthetic_batches(samples: int, **options: bool) -> object:
+        """Make batches of random images, which are for speed measurements only."""
+        indices, labels = np.arange(samples) % len(image_pool), generator.integers(classes, size=samples)  # (n,), (n,)
+        load = partial(keras.ops.take, image_pool, axis=0)  # (b,) -> (b, 224, 224, 3)
+        return hpcrun.train.dataset(indices, labels, batch_size=args.batch_size, load=load, seed=args.seed, **options)
 
-    training = synthetic(args.train_num_samples or 2560, shuffle=True)
-    validation = synthetic(args.val_num_samples or 256)
+    training = make_synthetic_batches(args.train_num_samples or 2560, shuffle=True)
+    validation = make_synthetic_batches(args.val_num_samples or 256)
 elif data_dir:
     train = images.read_split(data_dir, "train", limit=args.train_num_samples, skip_bad=args.skip_bad)
     held_out = images.read_split(data_dir, "validation", limit=args.val_num_samples, skip_bad=args.skip_bad)
     names, classes = train.names, len(train.names)
-    batches = {"batch_size": args.batch_size, "size": size, "cache": args.cache}
-    training = train.batches(**batches, augment=args.augment, shuffle=True, seed=args.seed)
-    validation = held_out.batches(**batches)
+    batch_options = {"batch_size": args.batch_size, "size": size, "cache": args.cache}
+    training = train.batches(**batch_options, augment=args.augment, shuffle=True, seed=args.seed)
+    validation = held_out.batches(**batch_options)
 else:
     raise hpcrun.train.HpcrunError(
         "resnet50 has no images: give --data-dir (or $HPCRUN_DATA_IMAGENET) or --synthetic-data",
@@ -56,14 +56,16 @@ else:
     )
 
 
-def smooth(x: object, y: object) -> tuple[object, object]:
-    """Return images and the probabilities of their classes (b, classes), as label smoothing needs them."""
+def encode_one_hot(x: object, y: object) -> tuple[object, object]:
+    """Convert classes to one-hot vectors, (b, classes), which label smoothing needs."""
     return x, keras.ops.one_hot(y, classes)
 
 
-training, validation = (hpcrun.train.map_batches(part, smooth) for part in (training, validation))
+training, validation = (
+    hpcrun.train.map_batches(batches_of_split, encode_one_hot) for batches_of_split in (training, validation)
+)
 
-# Model: the network, with its preprocessing inside; weight decay is a part of its loss.
+# Model: the network with its preprocessing; weight decay is part of the loss.
 if pretrained:
     network = hpcrun.train.replace_head(pretrained, classes, freeze=args.freeze)
     networks.decay_weights(network, args.weight_decay)
@@ -72,9 +74,9 @@ else:
         args.arch, size, classes, weight_decay=args.weight_decay, synchronized=args.sync_batch_norm
     )
 model = hpcrun.train.Model(network)
-rate = networks.ARCHITECTURES[args.arch].learning_rate if args.learning_rate is None else args.learning_rate
-scale = args.batch_size / 256  # k of the paper: the rate grows with the batch
-optimizer = keras.optimizers.SGD(rate * min(scale, 1), momentum=args.momentum)
+learning_rate = networks.ARCHITECTURES[args.arch].learning_rate if args.learning_rate is None else args.learning_rate
+scale = args.batch_size / 256  # k of the paper: the learning rate is proportional to the batch size
+optimizer = keras.optimizers.SGD(learning_rate * min(scale, 1), momentum=args.momentum)
 model.compile(
     optimizer=hpcrun.train.average_weights(optimizer, args.ema),
     loss=keras.losses.CategoricalCrossentropy(label_smoothing=args.label_smoothing),
@@ -84,16 +86,16 @@ model.compile(
 )
 
 epochs = args.train_epochs
-warmup = min(5, epochs * 5 / 90) if args.warmup_epochs is None else args.warmup_epochs
-learning_rate = hpcrun.train.WarmupScaling(
-    warmup if scale > 1 else 0, factor=max(scale, 1), decay=hpcrun.train.decay(args.schedule, epochs)
+warmup_epochs = min(5, epochs * 5 / 90) if args.warmup_epochs is None else args.warmup_epochs
+rate_callback = hpcrun.train.WarmupScaling(
+    warmup_epochs if scale > 1 else 0, factor=max(scale, 1), decay=hpcrun.train.decay(args.schedule, epochs)
 )
 history = model.fit(
     training,
     epochs=epochs,
     validation_data=validation,
     validation_freq=args.val_freq,
-    callbacks=[learning_rate, *hpcrun.train.run_callbacks(names, log_every=args.log_every)],
+    callbacks=[rate_callback, *hpcrun.train.run_callbacks(names, log_every=args.log_every)],
 ).history
 
 hpcrun.train.write_result(
