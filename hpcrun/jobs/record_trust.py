@@ -103,7 +103,7 @@ def _find_refusal(file: Path) -> str | None:
 
 
 def _check_owner(file: Path, text: str, status: os.stat_result) -> str | None:
-    return trust.refusal_reason(Source(file.absolute(), text, status, record=True))
+    return trust.refusal_reason(Source(file.absolute(), text, status, is_record=True))
 
 
 def _require_original(run: Run) -> None:

@@ -20,70 +20,76 @@ if TYPE_CHECKING:
 _KEYS = "detect", "hosts"
 
 
-def detect_site(known: dict[str, list[Path]], read: Callable[[Path], dict[str, Any]]) -> tuple[str, str] | None:
-    """Return the site of this cluster and how it was detected, or None where no site matches.
+def detect_site(
+    files_by_site: dict[str, list[Path]], parse_file: Callable[[Path], dict[str, Any]]
+) -> tuple[str, str] | None:
+    """Return the site of this cluster and how it was detected; None if no site matches.
 
     Environment variables take precedence over host patterns, because many clusters have host names like ``login1``.
-    For a file that cannot be read, the cached keys are used; without them the file is skipped with a warning.
+    For a file that cannot be read, the cached keys are used; without cached keys, the file is skipped with a warning.
 
     Args:
-        known: The files of each site, lowest layer first.
-        read: Parses a file; raises `HpcrunError` where it cannot be read.
+        files_by_site: The files of each site, lowest layer first.
+        parse_file: Function that parses a file, and raises `HpcrunError` if the file cannot be read.
     """
-    keys_by_file = _read_detection_keys([file for layered in known.values() for file in layered], read)
+    keys_by_file = _read_detection_keys([file for layered in files_by_site.values() for file in layered], parse_file)
     for by in (_match_variables, _match_host):
-        for name, layered in known.items():
+        for name, layered in files_by_site.items():
             if how := next(filter(None, (by(keys_by_file.get(str(file), {})) for file in reversed(layered))), None):
                 return name, how
     return None
 
 
-def _read_detection_keys(files: list[Path], read: Callable[[Path], dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return these keys of each file, from the cache where the file is unchanged: parsing takes 1 ms per file."""
+def _read_detection_keys(files: list[Path], parse_file: Callable[[Path], dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the keys ``detect`` and ``hosts`` of each file, cached because parsing takes 1 ms per file."""
     cache_file = paths.user_cache_folder("sites") / "detection.json"
-    earlier = _read_cache(cache_file)
+    cached_entries = _read_cache(cache_file)
     entries = {}
     for file in files:
-        cached = earlier.get(str(file))
+        cached_entry = cached_entries.get(str(file))
         state = None
         with suppress(OSError):
             state = list(file_state(file))
-        if cached and cached[0] == state:
-            entries[str(file)] = cached
+        if cached_entry and cached_entry[0] == state:
+            entries[str(file)] = cached_entry
             continue
         try:
-            site = read(file)
-        except HpcrunError as error:  # it is being written, or is not readable: use the others
-            if cached:
-                entries[str(file)] = cached
+            site = parse_file(file)
+        except HpcrunError as error:  # the file is being written, or is not readable: use the other files
+            if cached_entry:
+                entries[str(file)] = cached_entry
             else:
                 warnings.warn(f"{error.message}; it is skipped", FutureWarning, stacklevel=2)
             continue
         entries[str(file)] = [state, {key: site[key] for key in _KEYS if key in site}]
-    if any(earlier.get(file) != entry for file, entry in entries.items()):
-        # keep the entries of files that this folder does not use, such as another project's
-        elsewhere = {file: entry for file, entry in earlier.items() if file not in entries and os.path.lexists(file)}
+    if any(cached_entries.get(file) != entry for file, entry in entries.items()):
+        # keep the entries of other files, which hpcrun uses in other working directories
+        unused_entries = {
+            file: entry for file, entry in cached_entries.items() if file not in entries and os.path.lexists(file)
+        }
         with suppress(OSError, TypeError):  # JSON has no dates, which TOML has
-            paths.write_atomically(cache_file, json.dumps({**elsewhere, **entries}).encode())
+            paths.write_atomically(cache_file, json.dumps({**unused_entries, **entries}).encode())
     return {file: detection_keys for file, (_, detection_keys) in entries.items()}
 
 
 def _read_cache(file: Path) -> dict[str, list[Any]]:
-    """Return the cached state and keys of each file; an invalid cache is empty."""
+    """Return the cached state and keys of each file; an empty dict if the cache is invalid."""
     try:
         cached = dict(json.loads(file.read_bytes()))
     except (OSError, ValueError, TypeError, RecursionError):
         return {}
-    fits = all(isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], dict) for entry in cached.values())
-    return cached if fits else {}
+    is_valid = all(
+        isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], dict) for entry in cached.values()
+    )
+    return cached if is_valid else {}
 
 
 def _match_variables(detection_keys: dict[str, Any]) -> str | None:
-    wanted = detection_keys.get("detect")
-    if not wanted or not isinstance(wanted, dict):
+    patterns = detection_keys.get("detect")
+    if not patterns or not isinstance(patterns, dict):
         return None
-    if all(fnmatchcase(os.environ.get(name, ""), str(pattern)) for name, pattern in wanted.items()):
-        return ", ".join(f"${name} is {os.environ.get(name)}" for name in wanted)
+    if all(fnmatchcase(os.environ.get(name, ""), str(pattern)) for name, pattern in patterns.items()):
+        return ", ".join(f"${name} is {os.environ.get(name)}" for name in patterns)
     return None
 
 

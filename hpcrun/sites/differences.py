@@ -20,7 +20,7 @@ class Difference:
 
     Attributes:
         key: The key path.
-        values: The values of both sites; None where a site has none.
+        values: The values of both sites; None if a site has none.
         origins: The ``file:line`` of both values; None for a default.
     """
 
@@ -29,20 +29,23 @@ class Difference:
     origins: tuple[str | None, str | None]
 
 
-def find_differences(one: LoadedSite, other: LoadedSite) -> list[Difference]:
-    """Return the keys with different values on two sites, defaults included."""
-    sides = (one, other)
-    values = [_flatten(asdict(loaded_site.site), loaded_site.origins) for loaded_site in sides]
-    for flat in values:
+def find_differences(first_site: LoadedSite, second_site: LoadedSite) -> list[Difference]:
+    """Return the differences between the values of two sites, including defaults."""
+    loaded_sites = (first_site, second_site)
+    flat_values = [_flatten(asdict(loaded_site.site), loaded_site.origins) for loaded_site in loaded_sites]
+    for flat in flat_values:
         flat.pop(("name",))
     return [
         Difference(
             key,
-            (values[0].get(key), values[1].get(key)),
-            (_origin(one, key) if key in values[0] else None, _origin(other, key) if key in values[1] else None),
+            (flat_values[0].get(key), flat_values[1].get(key)),
+            (
+                _origin(first_site, key) if key in flat_values[0] else None,
+                _origin(second_site, key) if key in flat_values[1] else None,
+            ),
         )
-        for key in sorted({*values[0], *values[1]})
-        if values[0].get(key) != values[1].get(key)
+        for key in sorted({*flat_values[0], *flat_values[1]})
+        if flat_values[0].get(key) != flat_values[1].get(key)
     ]
 
 
@@ -50,16 +53,16 @@ def _origin(loaded_site: LoadedSite, key: Key) -> str | None:
     return loaded_site.find_origin(key) if key in loaded_site.origins else None
 
 
-def _flatten(table: dict[str, Any], said: Collection[Key], above: Key = ()) -> dict[Key, Any]:
-    """Return a site's values by key path; each table for some jobs is empty."""
-    flat: dict[Key, Any] = {}
-    listed = bool(above) and above[0] in LEVELS  # jobs get values that it does not set from the site
+def _flatten(table: dict[str, Any], explicit_keys: Collection[Key], parent: Key = ()) -> dict[Key, Any]:
+    """Return a site's values by key path; a partition or other table for some jobs only has the keys that it sets."""
+    values_by_key: dict[Key, Any] = {}
+    is_level = bool(parent) and parent[0] in LEVELS  # other values of a partition or other level come from the site
     for name, value in table.items():
-        key = (*above, name)
+        key = (*parent, name)
         if isinstance(value, dict):
-            if listed and len(key) == 2:
-                flat[key] = {}
-            flat |= _flatten(value, said, key)
-        elif value not in (None, (), "") and (key in said or not listed):
-            flat[key] = value
-    return flat
+            if is_level and len(key) == 2:
+                values_by_key[key] = {}
+            values_by_key |= _flatten(value, explicit_keys, key)
+        elif value not in (None, (), "") and (key in explicit_keys or not is_level):
+            values_by_key[key] = value
+    return values_by_key

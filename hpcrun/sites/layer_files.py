@@ -16,7 +16,7 @@ def read_sources(folder: Path) -> dict[str, Source]:
     """Read a layer's site files and templates, by their relative paths.
 
     Raises:
-        HpcrunError: A file cannot be read.
+        HpcrunError: One of the files cannot be read.
     """
     return {str(file.relative_to(folder)): read_source(file) for file in list_files(folder)}
 
@@ -35,7 +35,7 @@ def read_source(file: Path) -> Source:
     """Read a site file or template.
 
     Raises:
-        HpcrunError: It cannot be read.
+        HpcrunError: The file cannot be read, or is not UTF-8.
     """
     try:
         return Source.read(file)
@@ -45,51 +45,58 @@ def read_source(file: Path) -> Source:
         raise HpcrunError(f"{file}: not a text file", hint="site files and templates are UTF-8") from None
 
 
-def diff_texts(old: dict[str, str], new: dict[str, str]) -> Iterator[str]:
-    """Yield the differences of texts in the format of ``diff -u``; for a new text all lines.
+def diff_texts(old_texts: dict[str, str], new_texts: dict[str, str]) -> Iterator[str]:
+    """Yield the differences between texts in the format of ``diff -u``, and all lines of new and removed texts.
 
     Args:
-        old: Texts by name.
-        new: The same.
+        old_texts: Old texts by file name.
+        new_texts: New texts by file name.
     """
     from difflib import unified_diff
 
-    for name in sorted({*old, *new}):
+    for name in sorted({*old_texts, *new_texts}):
         title = escape_invisible(name)
-        if name in old and name in new:
-            before, now = _lines(old[name]), _lines(new[name])  # unescaped: different texts may look equal when escaped
+        if name in old_texts and name in new_texts:
+            old_lines, new_lines = (
+                _split_lines(old_texts[name]),
+                _split_lines(new_texts[name]),
+            )  # unescaped: different texts may look equal when escaped
             yield from map(
-                escape_invisible, unified_diff(before, now, f"{name} (before)", f"{name} (now)", lineterm="")
+                escape_invisible, unified_diff(old_lines, new_lines, f"{name} (before)", f"{name} (now)", lineterm="")
             )
-            if before == now and old[name] != new[name]:
+            if old_lines == new_lines and old_texts[name] != new_texts[name]:
                 yield f"--- {title}: only the last line's end differs"
         else:
-            word, mark, text = ("new", "+", new[name]) if name in new else ("removed", "-", old[name])
-            yield f"--- {title} ({word})"
-            yield from (f"{mark}{escape_invisible(line)}" for line in _lines(text))
+            label, prefix, text = (
+                ("new", "+", new_texts[name]) if name in new_texts else ("removed", "-", old_texts[name])
+            )
+            yield f"--- {title} ({label})"
+            yield from (f"{prefix}{escape_invisible(line)}" for line in _split_lines(text))
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n")  # bash and TOML have no other line ends
 
 
 def escape_invisible(text: str) -> str:
     r"""Escape characters of a line that move a terminal's cursor or change the direction of text.
 
-    They become ``\x1b``, ``\u202e`` or ``\U000e0020``; an ambiguous backslash is doubled.
+    The result has ``\x1b``, ``\u202e`` or ``\U000e0020`` instead; an ambiguous backslash is doubled.
     """
     if text.isprintable() and "\\" not in text:
         return text
-    shown = []
+    escaped = []
     for character, following in zip(text, f"{text[1:]} ", strict=True):
         is_ambiguous = character == "\\" and (following in r"\xuU" or _is_invisible(following))
-        shown.append("\\\\" if is_ambiguous else _escape(character) if _is_invisible(character) else character)
-    return "".join(shown)
+        escaped.append(
+            "\\\\" if is_ambiguous else _escape_character(character) if _is_invisible(character) else character
+        )
+    return "".join(escaped)
 
 
-def _is_invisible(one: str) -> bool:
-    return not one.isprintable() and one != "\t"
+def _is_invisible(character: str) -> bool:
+    return not character.isprintable() and character != "\t"
 
 
-def _escape(one: str) -> str:
-    return f"\\x{ord(one):02x}" if ord(one) < 256 else one.encode("unicode_escape").decode()
+def _escape_character(character: str) -> str:
+    return f"\\x{ord(character):02x}" if ord(character) < 256 else character.encode("unicode_escape").decode()

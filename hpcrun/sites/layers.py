@@ -1,4 +1,4 @@
-"""Added layers of site files: their list, and changes that the user reviews before they are applied."""
+"""Added layers of site files: the list of layers, and changes that the user reviews before they are applied."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from hpcrun.sites.loader import LoadedSite
     from hpcrun.sites.repositories import Version
 
-KEPT_SECONDS = 3600.0
-"""Retention of a replaced version, for commands that still read it."""
+RETENTION_SECONDS = 3600.0
+"""Time in seconds for which a replaced version is kept, for commands that still read it."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Layer:
     """An added layer.
 
     Attributes:
-        name: Its name.
+        name: The layer's name.
         folder: The folder of a layer that is used in place.
         url: The git repository of a layer that is copied.
         ref: The branch, tag or commit to follow; None for the default branch.
@@ -46,7 +46,7 @@ class Layer:
 
     @property
     def content_folder(self) -> Path | None:
-        """The folder with its files; None where the copy is missing."""
+        """The folder with the layer's files; None if the copy is missing."""
         return paths.layer_folder(asdict(self))
 
 
@@ -60,7 +60,7 @@ class Change:
         old_folder: The folder in use; None for a new layer.
         new_folder: The folder after the change.
         version: The new version of a git repository.
-        stage: The folder that holds the new copy until then.
+        staging_folder: The folder that holds the new copy until the change is applied; None for a layer used in place.
         sites: The sites in the new folder.
     """
 
@@ -69,7 +69,7 @@ class Change:
     old_folder: Path | None
     new_folder: Path
     version: Version | None = None
-    stage: Path | None = None
+    staging_folder: Path | None = None
     sites: tuple[LoadedSite, ...] = ()
 
 
@@ -79,16 +79,22 @@ def list_layers() -> list[Layer]:
 
 
 def find_layer(name: str) -> Layer:
-    """Return an added layer.
+    """Return the added layer of a name.
 
     Raises:
         HpcrunError: No added layer has this name.
     """
-    known = {layer.name: layer for layer in list_layers()}
-    if name in known:
-        return known[name]
-    like = closest_match(name, list(known))
-    hint = f"did you mean {like}?" if like else f"added: {', '.join(known)}" if known else "hpcrun site add adds one"
+    layers_by_name = {layer.name: layer for layer in list_layers()}
+    if name in layers_by_name:
+        return layers_by_name[name]
+    closest_name = closest_match(name, list(layers_by_name))
+    hint = (
+        f"did you mean {closest_name}?"
+        if closest_name
+        else f"added: {', '.join(layers_by_name)}"
+        if layers_by_name
+        else "hpcrun site add adds one"
+    )
     raise HpcrunError(f"there is no added layer {name!r}", hint=hint)
 
 
@@ -102,18 +108,18 @@ def stage_new_layer(source: str, ref: str | None, name: str | None) -> Iterator[
         name: The layer's name; None to take it from the source.
 
     Raises:
-        HpcrunError: It cannot be fetched, its site files are not valid, or the name is in use.
+        HpcrunError: The source cannot be fetched, its site files are not valid, or the name is in use.
     """
-    git = repositories.is_repository_url(source)
+    is_repository = repositories.is_repository_url(source)
     name = name or re.sub(r"\.git$", "", re.split(r"[/:]", source.rstrip("/"))[-1])
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name):
         raise HpcrunError(
             f"{name!r} is not a valid name of a layer", hint="--name NAME, of letters, digits, ., _ and -"
         )
     _require_new_name(name)
-    if git:
-        with _staging_folder() as stage:
-            yield _fetch_change(Layer(name, url=source, ref=ref), stage, is_new=True)
+    if is_repository:
+        with _create_staging_folder() as staging_folder:
+            yield _fetch_layer_change(Layer(name, url=source, ref=ref), staging_folder, is_new=True)
         return
     if ref:
         raise HpcrunError(f"--ref={ref} is for git repositories", hint=f"to copy from one: file://{source}")
@@ -121,26 +127,28 @@ def stage_new_layer(source: str, ref: str | None, name: str | None) -> Iterator[
     if not folder.is_dir():
         raise HpcrunError(f"there is no folder {source}", hint="a folder with site files, or a repository's address")
     if not loader.list_site_files([("", folder)]) and not (folder / "templates").is_dir():
-        what = f"{folder} has no site files: no *.toml, and no templates/"
-        raise HpcrunError(what, hint=f"is it a git repository? hpcrun site add file://{folder}")
+        message = f"{folder} has no site files: no *.toml, and no templates/"
+        raise HpcrunError(message, hint=f"is it a git repository? hpcrun site add file://{folder}")
     yield Change(Layer(name, folder=str(folder)), True, None, folder, sites=_load_layer_sites(folder, name))
 
 
 @contextmanager
 def stage_update(layer: Layer, ref: str | None) -> Iterator[Change]:
-    """Fetch and check the newest version of a layer; on errors the version in use stays.
+    """Fetch and check the newest version of a layer; after an error, the version in use stays.
 
     Args:
         layer: A layer that is a copy of a git repository.
         ref: The branch, tag or commit to follow from now on; None for the current one.
 
     Raises:
-        HpcrunError: It cannot be fetched, or its site files are not valid.
+        HpcrunError: The repository cannot be fetched, or its site files are not valid.
     """
-    with _staging_folder() as stage:
-        change = _fetch_change(replace(layer, ref=layer.ref if ref is None else ref), stage, is_new=False)
+    with _create_staging_folder() as staging_folder:
+        change = _fetch_layer_change(
+            replace(layer, ref=layer.ref if ref is None else ref), staging_folder, is_new=False
+        )
         with lock_layers():  # keep the fetch without applying it: hpcrun site list shows how far behind the layer is
-            _move_into_place(stage / "repository", repositories.layer_home(layer.name) / "repository")
+            _move_into_place(staging_folder / "repository", repositories.layer_home(layer.name) / "repository")
         yield change
 
 
@@ -152,25 +160,25 @@ def apply_change(change: Change) -> None:
     """
     layer = change.layer
     with lock_layers():
-        known = list_layers()
+        layers = list_layers()
         if change.is_new:
             _require_new_name(layer.name)
-            known.append(layer)
-        elif layer.name not in {one.name for one in known} or layer.content_folder != change.old_folder:
+            layers.append(layer)
+        elif layer.name not in {one.name for one in layers} or layer.content_folder != change.old_folder:
             raise HpcrunError(f"layer {layer.name} was changed by another command meanwhile", hint="repeat the command")
-        known = [layer if one.name == layer.name else one for one in known]
-        if change.version and change.stage:
+        layers = [layer if one.name == layer.name else one for one in layers]
+        if change.version and change.staging_folder:
             home = repositories.layer_home(layer.name)
             permissions.make_own_folder(home)
             if change.is_new:
-                _move_into_place(change.stage / "repository", home / "repository")
+                _move_into_place(change.staging_folder / "repository", home / "repository")
             if (home / change.new_folder.name).is_dir():
                 repositories.write_version(home / change.new_folder.name, change.version)
             else:
                 change.new_folder.rename(home / change.new_folder.name)
             _switch_link(home / "current", change.new_folder.name)
-            _remove_old_versions(home, keep=change.new_folder.name)
-        _write_layers(known)
+            _remove_old_versions(home, kept_name=change.new_folder.name)
+        _write_layers(layers)
 
 
 def remove_layer(name: str) -> Layer:
@@ -193,25 +201,25 @@ def remove_layer(name: str) -> Layer:
 
 @contextmanager
 def lock_layers() -> Iterator[None]:
-    """Lock the layers against changes by other commands of this user."""
+    """Lock the list of layers against changes by other commands of this user."""
     folder = paths.user_data_folder("sites")
     permissions.make_own_folder(folder, private=True)
-    with open(folder / ".lock", "w", opener=permissions.opener) as held:
+    with open(folder / ".lock", "w", opener=permissions.opener) as lock_file:
         with suppress(OSError):  # some shared file systems have no locks
-            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.flock(lock_file, fcntl.LOCK_EX)
         yield
 
 
-def _fetch_change(layer: Layer, stage: Path, *, is_new: bool) -> Change:
+def _fetch_layer_change(layer: Layer, staging_folder: Path, *, is_new: bool) -> Change:
     if layer.ref is not None:
         repositories.require_ref_name(layer.ref)
-    assert layer.url  # noqa: S101 - for mypy: only copies are fetched
-    repositories.fetch(layer.url, stage / "repository")
-    version = repositories.resolve_version(stage / "repository", layer.ref)
-    folder = stage / version.short
-    repositories.extract_layer_files(stage / "repository", version, folder)
+    assert layer.url  # noqa: S101 - for mypy: only layers with a URL are fetched
+    repositories.fetch(layer.url, staging_folder / "repository")
+    version = repositories.resolve_version(staging_folder / "repository", layer.ref)
+    folder = staging_folder / version.short_hash
+    repositories.extract_layer_files(staging_folder / "repository", version, folder)
     sites = _load_layer_sites(folder, layer.name)
-    return Change(layer, is_new, None if is_new else layer.content_folder, folder, version, stage, sites)
+    return Change(layer, is_new, None if is_new else layer.content_folder, folder, version, staging_folder, sites)
 
 
 def _load_layer_sites(folder: Path, name: str) -> tuple[LoadedSite, ...]:
@@ -227,46 +235,48 @@ def _require_new_name(name: str) -> None:
 
 
 @contextmanager
-def _staging_folder() -> Iterator[Path]:
-    folder = paths.user_data_folder("sites")
-    permissions.make_own_folder(folder, private=True)
-    _prune(folder.glob(".new-*"))  # left by killed commands
-    _prune(home for home in folder.glob("*") if not (home / "current").is_symlink())
-    stage = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
+def _create_staging_folder() -> Iterator[Path]:
+    parent_folder = paths.user_data_folder("sites")
+    permissions.make_own_folder(parent_folder, private=True)
+    _remove_expired(parent_folder.glob(".new-*"))  # left by killed commands
+    _remove_expired(home for home in parent_folder.glob("*") if not (home / "current").is_symlink())
+    staging_folder = Path(tempfile.mkdtemp(prefix=".new-", dir=parent_folder))
     try:
-        yield stage
+        yield staging_folder
     finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        shutil.rmtree(staging_folder, ignore_errors=True)
 
 
-def _move_into_place(new: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(place, ignore_errors=True)
-    new.rename(place)
+def _move_into_place(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(target, ignore_errors=True)
+    source.rename(target)
 
 
-def _switch_link(link: Path, to: str) -> None:
-    part = link.with_name(f".{link.name}.{os.uname().nodename}.{os.getpid()}")
-    part.unlink(missing_ok=True)
-    part.symlink_to(to)
-    part.replace(_mark_retired(link))
+def _switch_link(link: Path, target: str) -> None:
+    temporary_link = link.with_name(f".{link.name}.{os.uname().nodename}.{os.getpid()}")
+    temporary_link.unlink(missing_ok=True)
+    temporary_link.symlink_to(target)
+    temporary_link.replace(_mark_retired(link))
 
 
 def _mark_retired(link: Path) -> Path:
-    """Start the retention time of the version that a link points to; return the link."""
+    """Begin the retention time of the version to which a link points, and return the link."""
     with suppress(OSError):
         os.utime(link.parent / link.readlink())
     return link
 
 
-def _remove_old_versions(home: Path, keep: str) -> None:
-    _prune(one for one in home.glob("*") if (one / ".version.json").is_file() and one.name not in {keep, "current"})
+def _remove_old_versions(home: Path, kept_name: str) -> None:
+    _remove_expired(
+        one for one in home.glob("*") if (one / ".version.json").is_file() and one.name not in {kept_name, "current"}
+    )
 
 
-def _prune(folders: Iterable[Path]) -> None:
+def _remove_expired(folders: Iterable[Path]) -> None:
     for folder in folders:
         with suppress(OSError):
-            if folder.stat().st_mtime < time.time() - KEPT_SECONDS:
+            if folder.stat().st_mtime < time.time() - RETENTION_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -14,7 +14,7 @@ from hpcrun.resources import Resources, parse_memory, parse_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-FORBID = {"extra": "forbid"}  # pydantic: unknown keys are errors
+FORBID_UNKNOWN_KEYS = {"extra": "forbid"}  # pydantic: unknown keys are errors
 
 
 def _check_node_count(text: str) -> None:
@@ -24,9 +24,9 @@ def _check_node_count(text: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of a partition or of the whole site."""
+    """Limits on the jobs of a partition, QoS, constraint or account, or of the whole site."""
 
-    __pydantic_config__: ClassVar = FORBID
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN_KEYS
 
     min_nodes: int | None = None
     """Minimum number of nodes of a job."""
@@ -47,15 +47,15 @@ class Limits:
     gpus_per_node: int | None = None
     """Number of GPUs of each node; 0 refuses jobs with GPUs."""
     gpus_allowed: tuple[int, ...] = ()
-    """Numbers of GPUs per node that jobs may request; any number by default."""
+    """Numbers of GPUs per node that jobs may request; default: any number."""
     cpus_per_node: int | None = None
     """Number of CPU cores of each node."""
     mem_per_node: str | int | None = None
-    """Memory of each node, in MiB or with K, M, G, T."""
+    """Memory of each node, in MiB or with a suffix K, M, G or T."""
     account_required: bool | None = None
     """Whether every job must set an account."""
     account_pattern: str | None = None
-    """Pattern of valid account names (with * and ?), such as *_g."""
+    """Pattern of valid account names, in which * and ? are wildcards, such as *_g."""
     exclusive: bool | None = None
     """Whether jobs get, and are charged for, whole nodes (Slurm's OverSubscribe=EXCLUSIVE)."""
 
@@ -76,43 +76,43 @@ class Limits:
                 raise FieldError(nodes, time, str(error), ("max_time_by_nodes",)) from None
 
     @property
-    def declared(self) -> set[str]:
-        """The names of the limits that are set."""
+    def declared_limits(self) -> set[str]:
+        """The names of the limits that this table sets."""
         return {one.name for one in fields(Limits) if getattr(self, one.name) not in (None, (), {})}
 
     def find_violations(
-        self, resources: Resources, where: str, origins: Mapping[str, str] | None = None
+        self, resources: Resources, partition_or_site: str, origins: Mapping[str, str] | None = None
     ) -> list[tuple[str, str]]:
-        """Return the violations of the limits, each with a hint.
+        """Return a message about each violated limit, and a hint.
 
         Args:
             resources: The requested resources.
-            where: The partition or site with these limits, for the message.
-            origins: The QoS, account or the like that sets a limit instead, by the limit's name.
+            partition_or_site: The name of the partition or site that sets these limits, for the message.
+            origins: The names of limits that a QoS, constraint or account sets instead, and which one sets it.
         """
-        source, violations = defaultdict(lambda: where, origins or {}), []
+        source, violations = defaultdict(lambda: partition_or_site, origins or {}), []
         if self.gpus_per_node == 0 and resources.gpus:
             fault = f"--gpus-per-node={resources.gpus_per_node}: {source['gpus_per_node']} has no GPUs"
             violations.append((fault, "leave it out, or give --no-gpu"))
         violations += [
-            (f"{option} is more than {source[name]} allows: {allowed}", hint)
-            for name, option, given, limit, allowed, hint in self._compare_with_limits(resources)
+            (f"{option} is more than {source[name]} allows: {allowed_values}", hint)
+            for name, option, given, limit, allowed_values, hint in self._compare_with_limits(resources)
             if given is not None and limit is not None and given > limit
         ]
         nodes, gpus, account = resources.nodes or 1, resources.gpus, resources.account
         if self.min_nodes and nodes < self.min_nodes:
             fault = f"--nodes={nodes} is less than {source['min_nodes']} allows: {pluralize(self.min_nodes, 'node')}"
             violations.append((fault, f"give --nodes={self.min_nodes} or more"))
-        shortest, time = (_parse_optional(parse_time, one) for one in (self.min_time, resources.time))
-        if shortest is not None and time is not None and time < shortest:
-            allowed = f"{source['min_time']} allows: a time limit of {_with_unit(self.min_time)}"
+        min_seconds, requested_seconds = (_parse_if_set(parse_time, one) for one in (self.min_time, resources.time))
+        if min_seconds is not None and requested_seconds is not None and requested_seconds < min_seconds:
+            allowed_values = f"{source['min_time']} allows: a time limit of {_format_time_limit(self.min_time)}"
             violations.append(
-                (f"--time={resources.time} is less than {allowed}", f"give --time={self.min_time} or more")
+                (f"--time={resources.time} is less than {allowed_values}", f"give --time={self.min_time} or more")
             )
         if self.gpus_allowed and gpus and gpus not in self.gpus_allowed:
-            allowed = " or ".join(map(str, self.gpus_allowed))
-            fault = f"--gpus-per-node={gpus}: {source['gpus_allowed']} allows {allowed}"
-            violations.append((fault, f"give --gpus-per-node={allowed}"))
+            allowed_values = " or ".join(map(str, self.gpus_allowed))
+            fault = f"--gpus-per-node={gpus}: {source['gpus_allowed']} allows {allowed_values}"
+            violations.append((fault, f"give --gpus-per-node={allowed_values}"))
         if self.time_required and resources.time is None:
             fault = f"{source['time_required']} requires a time limit, but none was given"
             violations.append((fault, "give --time=HH:MM:SS"))
@@ -127,23 +127,23 @@ class Limits:
         return violations
 
     def max_time_for(self, nodes: int) -> str | int | None:
-        """Return the maximum time limit of a job with this number of nodes."""
-        steps = sorted((int(most), time) for most, time in self.max_time_by_nodes.items())
-        return next((time for most, time in steps if nodes <= most), self.max_time)
+        """Return the maximum time limit of a job with a number of nodes."""
+        limits_by_nodes = sorted((int(max_nodes), time) for max_nodes, time in self.max_time_by_nodes.items())
+        return next((time for max_nodes, time in limits_by_nodes if nodes <= max_nodes), self.max_time)
 
     def _compare_with_limits(self, resources: Resources) -> list[tuple[str, str, float | None, float | None, str, str]]:
-        """Return each limit's name and option with its requested and its maximum value, as text, and a hint."""
-        spread = -(-resources.ntasks // resources.nodes) if resources.ntasks and resources.nodes else 1
-        ranks = resources.ntasks_per_node or spread
+        """Return for each limit: its name, the option, the requested value, the maximum, its text, and a hint."""
+        ranks_per_node = -(-resources.ntasks // resources.nodes) if resources.ntasks and resources.nodes else 1
+        ranks = resources.ntasks_per_node or ranks_per_node
         cores = ranks * (resources.cpus_per_task or 1)
         cores_per_rank = pluralize(resources.cpus_per_task or 1, "core")
         nodes = resources.nodes
         if nodes is None and self.cpus_per_node:
             nodes = -(-resources.ranks * (resources.cpus_per_task or 1) // self.cpus_per_node)
-        most_ranks = (self.max_nodes or 0) * (self.cpus_per_node or 0) // (resources.cpus_per_task or 1)
+        max_ranks = (self.max_nodes or 0) * (self.cpus_per_node or 0) // (resources.cpus_per_task or 1)
         memory, memory_option = resources.memory or (None, "")
-        longest = self.max_time_for(nodes or 1)
-        by_nodes = self.max_time_by_nodes and longest != self.max_time
+        max_time = self.max_time_for(nodes or 1)
+        depends_on_nodes = self.max_time_by_nodes and max_time != self.max_time
         return [
             (
                 "max_nodes",
@@ -151,16 +151,16 @@ class Limits:
                 nodes,
                 self.max_nodes,
                 pluralize(self.max_nodes, "node"),
-                f"give --nodes={self.max_nodes} or less" if resources.nodes else f"request at most {most_ranks} ranks",
+                f"give --nodes={self.max_nodes} or less" if resources.nodes else f"request at most {max_ranks} ranks",
             ),
             (
-                "max_time_by_nodes" if by_nodes else "max_time",
+                "max_time_by_nodes" if depends_on_nodes else "max_time",
                 f"--time={resources.time}",
-                _parse_optional(parse_time, resources.time),
-                _parse_optional(parse_time, longest),
-                f"a time limit of {_with_unit(longest)}"
-                + (f" for {pluralize(nodes or 1, 'node')}" if by_nodes else ""),
-                f"give --time={longest} or less",
+                _parse_if_set(parse_time, resources.time),
+                _parse_if_set(parse_time, max_time),
+                f"a time limit of {_format_time_limit(max_time)}"
+                + (f" for {pluralize(nodes or 1, 'node')}" if depends_on_nodes else ""),
+                f"give --time={max_time} or less",
             ),
             (
                 "gpus_per_node",
@@ -184,7 +184,7 @@ class Limits:
                 "mem_per_node",
                 memory_option,
                 memory,
-                _parse_optional(parse_memory, self.mem_per_node),
+                _parse_if_set(parse_memory, self.mem_per_node),
                 f"{self.mem_per_node} a node",
                 f"give --mem={self.mem_per_node} or less"
                 if memory_option.startswith("--mem=")
@@ -209,9 +209,9 @@ class Limits:
         ]
 
 
-def _parse_optional(parse: Callable[[str | int], float], text: str | int | None) -> float | None:
+def _parse_if_set(parse: Callable[[str | int], float], text: str | int | None) -> float | None:
     return None if text is None else parse(text)
 
 
-def _with_unit(time: str | int | None) -> str:
+def _format_time_limit(time: str | int | None) -> str:
     return pluralize(int(time), "minute") if time is not None and str(time).isdecimal() else str(time)

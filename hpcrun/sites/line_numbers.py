@@ -16,15 +16,15 @@ _HEADER = re.compile(r"\s*\[\[?\s*(?P<key>[^\[\]]+?)\s*\]\]?\s*(#.*)?$")
 _ASSIGNMENT = re.compile(
     r"\s*(?P<key>(?:\"[^\"]*\"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:\"[^\"]*\"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="
 )
-_PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
+_KEY_PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
 
 
 def _split_key(dotted: str) -> tuple[str, ...]:
-    return tuple(next(part for part in match.groups() if part is not None) for match in _PART.finditer(dotted))
+    return tuple(next(part for part in match.groups() if part is not None) for match in _KEY_PART.finditer(dotted))
 
 
 def iterate_statements(text: str) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
-    """Yield the line number (from 1), table and key of each statement of a TOML text.
+    """Yield the line number (from 1), the table and the key of each statement of a TOML text.
 
     The key of a table header is empty.
 
@@ -47,12 +47,12 @@ def find_line(text: str, key: tuple[str, ...]) -> int:
         text: A valid TOML text.
         key: The key's path, such as ``("partitions", "gpu", "max_nodes")``.
     """
-    best, depth = 1, 0
+    line_number, depth = 1, 0
     for number, table, name in iterate_statements(text):
-        here = (*table, *name)[: len(key)]  # an implicit table begins at its first key
-        if key[: len(here)] == here and len(here) > depth:
-            best, depth = number, len(here)
-    return best
+        path = (*table, *name)[: len(key)]  # an implicit table begins at its first key
+        if key[: len(path)] == path and len(path) > depth:
+            line_number, depth = number, len(path)
+    return line_number
 
 
 def format_location(file: Path, key: Key) -> str:

@@ -1,4 +1,4 @@
-"""Reading the TOML files of a site, and merging those of all layers, with ``extends`` and ``unset``."""
+"""Reading and merging of the TOML files of a site, from all layers, with ``extends`` and ``unset``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def parse_site_file(file: Path) -> dict[str, Any]:
     """Parse a site file.
 
     Raises:
-        HpcrunError: It cannot be read, or is not TOML.
+        HpcrunError: The file cannot be read, or is not TOML.
     """
     return _read_file(file)[0]
 
@@ -46,11 +46,13 @@ def _parse_cached(file: Path, _state: tuple[int, ...]) -> tuple[dict[str, Any], 
 
 
 def _merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(lower)
+    merged_table = dict(lower)
     for key, value in upper.items():
-        old = merged.get(key)
-        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
+        old_value = merged_table.get(key)
+        merged_table[key] = (
+            _merge(old_value, value) if isinstance(old_value, dict) and isinstance(value, dict) else value
+        )
+    return merged_table
 
 
 def _key_paths(table: dict[str, Any], prefix: Key = ()) -> list[Key]:
@@ -62,19 +64,21 @@ def _key_paths(table: dict[str, Any], prefix: Key = ()) -> list[Key]:
     return keys
 
 
-def unknown_site_error(name: str, known: dict[str, list[Path]], at: str = "") -> HpcrunError:
-    """Return the error about a name that no site has.
+def unknown_site_error(name: str, files_by_site: dict[str, list[Path]], location: str = "") -> HpcrunError:
+    """Return the error about a site that does not exist.
 
     Args:
-        name: The name.
-        known: The files of every site.
-        at: The file and line that name it.
+        name: The name of the site.
+        files_by_site: The files of every site.
+        location: The file and line that name the site; empty if no file does.
     """
     if (unused := project.find_unused_project()) and (unused.folder / f"{name}.toml").is_file():
         return project.not_allowed_error(unused)
-    like = closest_match(name, list(known))
-    hint = (f"did you mean {like}? " if like else "") + f"known sites: {', '.join(sorted(known))}"
-    return HpcrunError("\n".join([f"{at}there is no site {name!r}", *paths.missing_layers()]), hint=hint)
+    closest_name = closest_match(name, list(files_by_site))
+    hint = (
+        f"did you mean {closest_name}? " if closest_name else ""
+    ) + f"known sites: {', '.join(sorted(files_by_site))}"
+    return HpcrunError("\n".join([f"{location}there is no site {name!r}", *paths.missing_layers()]), hint=hint)
 
 
 @dataclass
@@ -95,37 +99,37 @@ class MergedFiles:
 
     def add(self, values: dict[str, Any], origins: dict[Key, Path]) -> None:
         """Add the values of a higher layer."""
-        old, new = _mpi_library(self.values), _mpi_library(values)
-        if None not in {old, new} and old != new:
-            self.remove(("mpi",))  # its other keys are of the old library
+        old_library, new_library = _mpi_library(self.values), _mpi_library(values)
+        if None not in {old_library, new_library} and old_library != new_library:
+            self.remove(("mpi",))  # the other keys of the table mpi belong to the old library
         self.values = _merge(self.values, values)
         self.origins |= origins
 
     def remove(self, key: Key) -> bool:
-        """Remove a value or a table; return whether there was one."""
+        """Remove a value or a table; return whether it was set."""
         table: Any = self.values
         for part in key[:-1]:
             table = table.get(part) if isinstance(table, dict) else None
         if not isinstance(table, dict) or key[-1] not in table:
             return False
-        self.values = _without(self.values, key)
+        self.values = _remove_key(self.values, key)
         self.origins = {known: file for known, file in self.origins.items() if known[: len(key)] != key}
         return True
 
     def unset(self, file: Path, keys: Any) -> None:
-        """Remove the values that a file's key ``unset`` names.
+        """Remove the values whose keys a file lists in ``unset``.
 
         Raises:
-            HpcrunError: It is not a list of keys.
+            HpcrunError: The value of ``unset`` is not a list of keys.
         """
-        at = format_location(file, ("unset",)) if keys else ""
+        location = format_location(file, ("unset",)) if keys else ""
         if not isinstance(keys, list):
-            raise HpcrunError(f"{at}: unset = {keys!r}: expected a list of keys", hint='such as ["mpi.type"]')
+            raise HpcrunError(f"{location}: unset = {keys!r}: expected a list of keys", hint='such as ["mpi.type"]')
         for key in keys:
             try:
                 path = _parse_key(key)
             except ValueError:
-                raise HpcrunError(f"{at}: unset = {key!r}: not a key", hint='such as "mpi.type"') from None
+                raise HpcrunError(f"{location}: unset = {key!r}: not a key", hint='such as "mpi.type"') from None
             if not self.remove(path):
                 self.ineffective_unsets.append((file, key))
 
@@ -136,59 +140,59 @@ def _mpi_library(values: dict[str, Any]) -> str | None:
     return library if isinstance(library, str) else None
 
 
-def _without(table: dict[str, Any], key: Key) -> dict[str, Any]:
-    rest = {name: value for name, value in table.items() if name != key[0]}
-    return {**rest, key[0]: _without(table[key[0]], key[1:])} if len(key) > 1 else rest
+def _remove_key(table: dict[str, Any], key: Key) -> dict[str, Any]:
+    remaining = {name: value for name, value in table.items() if name != key[0]}
+    return {**remaining, key[0]: _remove_key(table[key[0]], key[1:])} if len(key) > 1 else remaining
 
 
 def _parse_key(text: Any) -> Key:
-    """Parse a dotted key of TOML.
+    """Parse a dotted TOML key.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not a key.
     """
-    rest: Any = tomllib.loads(f"{text} = 0") if isinstance(text, str) and text.isprintable() else {}
+    remaining: Any = tomllib.loads(f"{text} = 0") if isinstance(text, str) and text.isprintable() else {}
     key: list[str] = []
-    while isinstance(rest, dict) and len(rest) == 1:
-        ((name, rest),) = rest.items()
+    while isinstance(remaining, dict) and len(remaining) == 1:
+        ((name, remaining),) = remaining.items()
         key.append(name)
-    if rest != 0:
+    if remaining != 0:
         raise ValueError(text)
     return tuple(key)
 
 
-def merge_files(name: str, known: dict[str, list[Path]], chain: Sequence[str] = ()) -> MergedFiles:
-    """Merge the files of a site, and of those that it extends.
+def merge_files(name: str, files_by_site: dict[str, list[Path]], chain: Sequence[str] = ()) -> MergedFiles:
+    """Merge the files of a site, and of the sites that it extends.
 
     Args:
         name: The site's name.
-        known: The files of every site, lowest layer first.
-        chain: The sites that extend this one.
+        files_by_site: The files of every site, lowest layer first.
+        chain: The sites that extend this one, directly or through others.
 
     Raises:
-        HpcrunError: A file is not valid TOML, or extends no site, or itself.
+        HpcrunError: A file is not valid TOML, or extends an unknown site, or itself.
     """
     chain = [*chain, name]
-    merged = MergedFiles()
-    for file in known[name]:
-        table, merged.sources[file] = _read_file(file)
-        own = dict(table)
-        base, unset = own.pop("extends", None), own.pop("unset", [])
+    merged_files = MergedFiles()
+    for file in files_by_site[name]:
+        table, merged_files.sources[file] = _read_file(file)
+        own_values = dict(table)
+        base, unset = own_values.pop("extends", None), own_values.pop("unset", [])
         if base is not None and not isinstance(base, str):
             raise HpcrunError(f"{format_location(file, ('extends',))}: extends = {base!r}: name one site")
-        if "name" in own:
+        if "name" in own_values:
             raise HpcrunError(f"{format_location(file, ('name',))}: a site's name is its file's", hint="remove it")
         if base:
-            at = f"{format_location(file, ('extends',))}: "
-            if base not in known:
-                raise unknown_site_error(base, known, at)
+            location = f"{format_location(file, ('extends',))}: "
+            if base not in files_by_site:
+                raise unknown_site_error(base, files_by_site, location)
             if base in chain:
-                circle = " > ".join([*chain, base])
-                raise HpcrunError(f"{at}sites extend each other in a cycle: {circle}", hint="break the cycle")
-            base_site = merge_files(base, known, chain)
-            merged.sources |= base_site.sources
-            merged.add(base_site.values, base_site.origins)
-            merged.ineffective_unsets += base_site.ineffective_unsets
-        merged.unset(file, unset)
-        merged.add(own, dict.fromkeys(_key_paths(own), file))
-    return merged
+                cycle = " > ".join([*chain, base])
+                raise HpcrunError(f"{location}sites extend each other in a cycle: {cycle}", hint="break the cycle")
+            base_site = merge_files(base, files_by_site, chain)
+            merged_files.sources |= base_site.sources
+            merged_files.add(base_site.values, base_site.origins)
+            merged_files.ineffective_unsets += base_site.ineffective_unsets
+        merged_files.unset(file, unset)
+        merged_files.add(own_values, dict.fromkeys(_key_paths(own_values), file))
+    return merged_files

@@ -11,7 +11,7 @@ from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.field_checks import FieldError, check_fields, require_names, require_one_line, require_positive
 from hpcrun.launchers import custom
 from hpcrun.resources import Resources, require_sbatch_option
-from hpcrun.sites.limits import FORBID, Limits
+from hpcrun.sites.limits import FORBID_UNKNOWN_KEYS, Limits
 from hpcrun.sites.partition import LEVELS, Partition, equal_fields, matching_levels, unequal_keys
 from hpcrun.sites.software_tables import Conda, Container, Spack
 from hpcrun.sites.tables import (
@@ -45,7 +45,7 @@ def _check_path(path: str) -> None:
 class Site:
     """One cluster."""
 
-    __pydantic_config__: ClassVar = FORBID
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN_KEYS
 
     name: str
     """The file's name without .toml."""
@@ -54,26 +54,28 @@ class Site:
     scheduler: SchedulerName = "slurm"
     """The scheduler that runs the jobs: slurm, local for this machine, or a scheduler of an installed package."""
     slurm_conf: str | None = None
-    """The cluster's slurm.conf, where a host can reach several Slurms; overrides SLURM_CONF; may contain variables."""
+    """Path of the cluster's slurm.conf, for hosts with access to several Slurm clusters; overrides SLURM_CONF; may
+    contain variables."""
     hosts: tuple[str, ...] = ()
     """Host name patterns (*, ? and [1-4]) of the cluster's login and compute nodes, to detect the site."""
     detect: dict[str, str] = field(default_factory=dict)
-    """Environment variables of this cluster, with patterns of their values; the site is detected where all match."""
+    """Environment variables of this cluster, with patterns of their values; the site is detected if all match."""
     run_root: str = "~/hpcrun-runs"
     """Folder for run directories, on a file system that all nodes share; may contain variables, as in ${SCRATCH}."""
     share_runs: Literal["no", "read"] = "no"
-    """Who may read runs, besides their owner: no for nobody, read for those whom the umask allows; nobody may write."""
+    """Who may read run directories, besides their owner: no (nobody), or read (everybody whom the umask allows). Nobody
+    else may write."""
     python: str | None = None
-    """Python interpreter of the jobs, with hpcrun installed; by default that of venv, uv, conda or spack, else
-    the one that runs hpcrun."""
+    """Python interpreter of the jobs, in which hpcrun is installed. Default: the Python of venv, uv, conda or spack,
+    else the Python that runs hpcrun."""
     launcher: CustomLauncher | LauncherName = "srun"
     """The launcher that starts the ranks: srun, mpirun (Open MPI), mpiexec (MPICH, Intel MPI), ibrun (TACC), none (one
     process), a launcher of an installed package, or a table with the command line of another launcher."""
     launcher_args: tuple[str, ...] = ()
     """Additional arguments of the launcher."""
     cpu_bind: Literal["cores", "sockets", "none"] = "cores"
-    """The CPU binding of each rank: its share of the job's cores on the node, the sockets of these cores, or none; no
-    effect where Slurm or launcher_args bind the ranks."""
+    """The CPU binding of each rank: to its part of the job's cores on the node (cores), to the sockets of these cores
+    (sockets), or none. It has no effect if Slurm or launcher_args bind the ranks."""
     mpi: Mpi = Mpi()
     """The MPI library."""
     modules: Modules = Modules()
@@ -101,89 +103,96 @@ class Site:
     sbatch: tuple[str, ...] = ()
     """sbatch options that every job gets, each as --name=value."""
     sbatch_forbidden: tuple[str, ...] = ()
-    """sbatch options that this cluster refuses, each as --name; GPUs count as gpu.request writes them."""
+    """sbatch options that this cluster refuses, each as --name. A request for GPUs counts as the sbatch option that
+    gpu.request selects."""
     sbatch_omit: tuple[str, ...] = ()
     """sbatch options, each as --name, to omit from the job script, because the cluster's sbatch refuses them."""
     cuda: Cuda = Cuda()
     """XLA and CUDA layout."""
     snapshot: bool = False
-    """Whether jobs run a copy of the user's code, taken at submission, unless --no-snapshot is given."""
+    """Whether jobs run a copy of the user's code, made at submission, unless --no-snapshot is given."""
     poll_seconds: int = 2
-    """Minimum number of seconds between two queries to Slurm of a command that waits for jobs."""
+    """Minimum time in seconds between two queries that a waiting hpcrun command sends to Slurm."""
     restart: Restart = Restart()
     """How jobs are stopped and restarted."""
     local_scratch: tuple[str, ...] = ()
-    """Node-local folders where jobs leave files, besides /tmp, /var/tmp and /dev/shm; may contain variables. The first
-    is the disk to which --stage-in copies data."""
+    """Node-local folders where jobs leave files, besides /tmp, /var/tmp and /dev/shm; may contain variables. --stage-in
+    copies data to the first of these folders."""
     data: dict[str, str] = field(default_factory=dict)
-    """Data set folders by name; ranks get `imagenet` as HPCRUN_DATA_IMAGENET."""
+    """Data set folders by name; ranks get the folder of `imagenet` as HPCRUN_DATA_IMAGENET."""
     defaults: Resources = Resources()
     """Default resources of jobs."""
     limits: Limits = Limits()
     """Default limits of all partitions."""
     partitions: dict[str, Partition] = field(default_factory=dict)
-    """Partitions; where any is listed, all others are refused."""
+    """Partitions and their settings; if any is listed, hpcrun refuses all others."""
     choose_partition: bool = False
-    """Whether a job without a partition gets the first listed one whose limits allow it, else none."""
+    """Whether a job without --partition gets the first listed partition whose limits allow the job."""
     qos: dict[str, Partition] = field(default_factory=dict)
     """QoS (quality of service) with their own settings, which override the partition's; unlisted QoS are allowed."""
     constraints: dict[str, Partition] = field(default_factory=dict)
-    """Node features with their own settings for jobs whose --constraint names them, which override the QoS's."""
+    """Node features with settings for jobs whose --constraint names the feature; they override those of the QoS."""
     accounts: dict[str, Partition] = field(default_factory=dict)
-    """Accounts, or patterns of them (* and ?), with their own settings, which override those of constraints."""
+    """Accounts, or patterns of account names (* and ?), with settings that override those of constraints."""
 
     def __post_init__(self) -> None:
-        texts = ["name", "hosts", "run_root", "python", "launcher_args", "local_scratch", "venv", "uv"]
-        lines = dict.fromkeys([*texts, "qos", "constraints", "accounts"], require_one_line)
-        variables = dict.fromkeys(["environment", "prepend_path", "detect"], check_variable_name)
-        options = dict.fromkeys(["sbatch", "sbatch_forbidden", "sbatch_omit"], require_sbatch_option)
-        own = {"slurm_conf": _check_path, "data": _check_data_set_name, "partitions": require_names}
-        check_fields(self, {**lines, **variables, **own, "poll_seconds": require_positive, **options})
-        chosen = [name for name, value in (("conda", self.conda.env), ("venv", self.venv), ("uv", self.uv)) if value]
-        if len(chosen) > 1:
+        text_keys = ["name", "hosts", "run_root", "python", "launcher_args", "local_scratch", "venv", "uv"]
+        line_checks = dict.fromkeys([*text_keys, "qos", "constraints", "accounts"], require_one_line)
+        variable_checks = dict.fromkeys(["environment", "prepend_path", "detect"], check_variable_name)
+        option_checks = dict.fromkeys(["sbatch", "sbatch_forbidden", "sbatch_omit"], require_sbatch_option)
+        other_checks = {"slurm_conf": _check_path, "data": _check_data_set_name, "partitions": require_names}
+        check_fields(
+            self, {**line_checks, **variable_checks, **other_checks, "poll_seconds": require_positive, **option_checks}
+        )
+        python_keys = [
+            name for name, value in (("conda", self.conda.env), ("venv", self.venv), ("uv", self.uv)) if value
+        ]
+        if len(python_keys) > 1:
             raise FieldError(
-                chosen[-1], getattr(self, chosen[-1]), f"jobs use only one Python: choose {' or '.join(chosen)}"
+                python_keys[-1],
+                getattr(self, python_keys[-1]),
+                f"jobs use only one Python: choose {' or '.join(python_keys)}",
             )
-        below = {(table, name): one for table in LEVELS for name, one in getattr(self, table).items()}
-        for above, defaults in [((), self.defaults), *((key, one.defaults) for key, one in below.items())]:
+        tables = {(table, name): one for table in LEVELS for name, one in getattr(self, table).items()}
+        for above, defaults in [((), self.defaults), *((key, one.defaults) for key, one in tables.items())]:
             partition = defaults.partition
             if self.partitions and partition and partition not in self.partitions:
-                known = ", ".join(self.partitions)
-                why = f"no such partition; here: {known}"
-                raise FieldError("partition", partition, why, (*above, "defaults"))
-        for key, one in below.items():
+                known_partitions = ", ".join(self.partitions)
+                reason = f"no such partition; here: {known_partitions}"
+                raise FieldError("partition", partition, reason, (*above, "defaults"))
+        for key, one in tables.items():
             try:
-                one.apply_to(self)  # raises where it contradicts the rest
+                one.apply_to(self)  # raises an error if a value contradicts the site
             except FieldError as error:
                 raise FieldError(error.field, error.value, error.reason, key) from None
 
     @property
     def custom_launcher(self) -> Launcher | None:
-        """The launcher that the site file describes; None where it names one."""
+        """The launcher that the site file describes by its command line; None if the site file names a launcher."""
         return None if isinstance(self.launcher, str) else custom.build_launcher(self.launcher)
 
     @property
     def launcher_name(self) -> str:
-        """The name of what starts the ranks."""
+        """The name of the launcher that starts the ranks."""
         return self.launcher if isinstance(self.launcher, str) else custom.build_launcher(self.launcher).name
 
     @property
     def activation_keys(self) -> list[str]:
-        """The keys of the environments that jobs activate, which change PATH."""
+        """The site keys of the Python and Spack environments that jobs activate."""
         python = {"venv": self.venv, "uv": self.uv, "conda.env": self.conda.env}
         spack = {"spack.env": self.spack.env, "spack.load": self.spack.load}
         return [key for key, value in {**python, **spack}.items() if value]
 
     @property
     def python_key(self) -> str:
-        """The key that selects the jobs' Python; ``python`` where no key is set."""
+        """The site key that selects the jobs' Python; ``python`` if no key is set."""
         return "python" if self.python or not self.activation_keys else self.activation_keys[0]
 
     def matching_levels(self, resources: Resources) -> list[tuple[tuple[str, str], Partition]]:
-        """Return the tables whose settings a job gets, with their keys; later ones override earlier ones.
+        """Return the key and content of each table whose settings a job gets; later tables override earlier ones.
 
         Args:
-            resources: The job's, with one partition at most.
+            resources: The job's resources, with one partition at most.
         """
         keys = matching_levels({table: getattr(self, table) for table in LEVELS}, resources)
         return [((table, name), getattr(self, table)[name]) for table, name in keys]
@@ -191,51 +200,54 @@ class Site:
     def resolve(self, resources: Resources) -> ResolvedSite:
         """Return the site's settings for the jobs of a partition, QoS, constraint and account.
 
-        The account overrides the constraint, this the QoS, this the partition, and this the site, key by key. A job
-        with several partitions (``--partition=a,b``), of which Slurm chooses one, gets the defaults and limits that are
-        equal in all of them.
+        Each key is taken from the account, else the constraint, the QoS, the partition, or the site. A job with several
+        partitions (``--partition=a,b``), of which Slurm chooses one, gets the defaults and limits that are equal in all
+        of them.
 
         Raises:
-            HpcrunError: The site lists partitions, but not this one; or the partitions have different settings.
+            HpcrunError: The site lists partitions, but not the requested one; or several requested partitions have
+                different settings.
         """
         sites = [self._apply(one) for one in self.split_partitions(resources)]
-        merged = sites[0]
+        merged_site = sites[0]
         for other in sites[1:]:
-            unequal = [
+            unequal_values = [
                 key
                 for name in (one.name for one in fields(Site) if one.name not in {"defaults", "limits"})
-                for key in unequal_keys(name, getattr(merged, name), getattr(other, name))
+                for key in unequal_keys(name, getattr(merged_site, name), getattr(other, name))
             ]
-            if unequal:
+            if unequal_values:
                 raise HpcrunError(
                     f"--partition={resources.partition}: these partitions of site {self.name} differ in "
-                    f"{', '.join(unequal)}, but a job script has one value of each",
+                    f"{', '.join(unequal_values)}, but a job script has one value of each",
                     hint="give one partition, or submit the job once for each",
                 )
-            merged = replace(
-                merged,
-                defaults=equal_fields(merged.defaults, other.defaults),
-                limits=equal_fields(merged.limits, other.limits),
+            merged_site = replace(
+                merged_site,
+                defaults=equal_fields(merged_site.defaults, other.defaults),
+                limits=equal_fields(merged_site.limits, other.limits),
             )
-        values = {attribute.name: getattr(merged, attribute.name) for attribute in fields(Site)}
-        return ResolvedSite(**{**values, **{table: {} for table in LEVELS}}, declared=self)
+        merged_values = {attribute.name: getattr(merged_site, attribute.name) for attribute in fields(Site)}
+        return ResolvedSite(**{**merged_values, **{table: {} for table in LEVELS}}, declared=self)
 
     def split_partitions(self, resources: Resources) -> list[Resources]:
-        """Return the resources once for each of their partitions.
+        """Return one copy of the resources for each requested partition.
 
         Raises:
-            HpcrunError: The site lists partitions, but not this one.
+            HpcrunError: The site lists partitions, but not the requested one.
         """
-        known, given = list(self.partitions), resources.partition or ""
-        names = [given] if given in known else list(filter(None, given.split(","))) or [""]
+        known_partitions, given = list(self.partitions), resources.partition or ""
+        names = [given] if given in known_partitions else list(filter(None, given.split(","))) or [""]
         for name in filter(None, names):
-            if known and name not in known:
-                words = [word for one in names for word in one.split()]
-                likes = [word if word in known else closest_match(word, known) for word in words]
-                meant = ",".join(dict.fromkeys(filter(None, likes))) if all(likes) else ""
+            if known_partitions and name not in known_partitions:
+                given_names = [word for one in names for word in one.split()]
+                closest_names = [
+                    word if word in known_partitions else closest_match(word, known_partitions) for word in given_names
+                ]
+                suggestion = ",".join(dict.fromkeys(filter(None, closest_names))) if all(closest_names) else ""
                 raise HpcrunError(
-                    f"site {self.name} has no partition {name!r}; it has {', '.join(known)}",
-                    hint=f"did you mean --partition={meant}?" if meant else f"hpcrun site show {self.name}",
+                    f"site {self.name} has no partition {name!r}; it has {', '.join(known_partitions)}",
+                    hint=f"did you mean --partition={suggestion}?" if suggestion else f"hpcrun site show {self.name}",
                 )
         return [replace(resources, partition=name or None) for name in names]
 
@@ -243,41 +255,43 @@ class Site:
         return reduce(lambda site, one: one[1].apply_to(site), self.matching_levels(resources), self)
 
     def check(self, resources: Resources) -> None:
-        """Refuse resources that exceed the site's limits before the scheduler does; each of several partitions counts.
+        """Refuse resources that exceed the limits of the site or of a requested partition, before the scheduler does.
 
         Raises:
-            HpcrunError: The limits that are exceeded and the options that are missing, in one message.
+            HpcrunError: The message contains all exceeded limits and all missing options.
         """
         faults = [fault for one in self.split_partitions(resources) for fault in self.find_violations(one)]
         faults += [(fault, "leave it out") for fault in self._forbidden_options(resources)]
         if faults:
             hints = "; ".join(dict.fromkeys(hint for _, hint in faults))
-            what = f"site {self.name}: {'; '.join(dict.fromkeys(fault for fault, _ in faults))}"
-            raise HpcrunError(what, hint=f"{hints}; see hpcrun site show {self.name}")
+            message = f"site {self.name}: {'; '.join(dict.fromkeys(fault for fault, _ in faults))}"
+            raise HpcrunError(message, hint=f"{hints}; see hpcrun site show {self.name}")
 
     def find_violations(self, resources: Resources) -> list[tuple[str, str]]:
-        """Return the violated limits of the site or of the job's partition, QoS, constraint and account, with hints."""
+        """Return the violated limits of the site, partition, QoS, constraint and account of a job, each with a hint."""
         levels = self.matching_levels(resources)
-        origins = {limit: f"{LEVELS[table]} {name}" for (table, name), level in levels for limit in level.declared}
-        where = f"partition {resources.partition}" if resources.partition else "the site"
-        return self._apply(resources).limits.find_violations(resources, where, origins)
+        origins = {
+            limit: f"{LEVELS[table]} {name}" for (table, name), level in levels for limit in level.declared_limits
+        }
+        partition_or_site = f"partition {resources.partition}" if resources.partition else "the site"
+        return self._apply(resources).limits.find_violations(resources, partition_or_site, origins)
 
     def _forbidden_options(self, resources: Resources) -> list[str]:
-        """Return messages about sbatch options that this cluster refuses, as the job script would have them."""
-        forbidden = {option.partition("=")[0] for option in self.sbatch_forbidden}
+        """Return a message about each sbatch option of the job script that this cluster refuses."""
+        forbidden_names = {option.partition("=")[0] for option in self.sbatch_forbidden}
         options = {name: f"--{name.replace('_', '-')}" for name in resources.explicit() if name != "sbatch"}
         if "gpus_per_node" in options:
             options["gpus_per_node"] = self._apply(self.split_partitions(resources)[0]).gpu.option or ""
         return [
             f"sbatch option {option} is not allowed here (sbatch_forbidden)"
             for option in (*options.values(), *resources.sbatch)
-            if option.partition("=")[0] in forbidden
+            if option.partition("=")[0] in forbidden_names
         ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedSite(Site):
-    """A site as the jobs of a partition, QoS, constraint and account find it: their values are merged in."""
+    """A site with the settings of a job's partition, QoS, constraint and account merged in."""
 
     declared: Site
-    """The site as its files declare it."""
+    """The site before the merge, as its files declare it."""

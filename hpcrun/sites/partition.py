@@ -1,4 +1,4 @@
-"""The settings of partitions, QoS, constraints and accounts, and how they override those of the site."""
+"""The settings of partitions, QoS, constraints and accounts, which override those of the site."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpcrun.field_checks import check_fields, require_one_line
 from hpcrun.resources import FEATURE, Resources, require_sbatch_option
-from hpcrun.sites.limits import FORBID, Limits
+from hpcrun.sites.limits import FORBID_UNKNOWN_KEYS, Limits
 from hpcrun.sites.software_tables import Conda, Container
 from hpcrun.sites.tables import Cuda, CustomLauncher, Gpu, LauncherName, Modules, Mpi, check_variable_name
 
@@ -22,39 +22,39 @@ T = TypeVar("T")
 D = TypeVar("D", Resources, Limits)
 
 LEVELS = {"partitions": "partition", "qos": "QoS", "constraints": "constraint", "accounts": "account"}
-"""The tables with settings for some jobs, each with the name of its kind; later ones override earlier ones."""
+"""Tables of a site file with settings for some jobs, and the noun for messages; later tables override earlier ones."""
 
 
 def matching_levels(
     names: Mapping[str, Iterable[str]], resources: Resources | RecordedResources
 ) -> list[tuple[str, str]]:
-    """Return the keys of the tables whose settings a job gets; later ones override earlier ones.
+    """Return the keys of the tables whose settings a job gets; later tables override earlier ones.
 
     Args:
-        names: The names in each of the tables of `LEVELS`; those of accounts are patterns.
-        resources: The job's, with one partition at most.
+        names: The names in each table of `LEVELS`; the names of accounts are patterns.
+        resources: The job's resources, with one partition at most.
     """
     features = FEATURE.findall(resources.constraint or "")
     account = (resources.account or "").lower()
-    matches: dict[str, Callable[[str], bool]] = {
+    has_settings: dict[str, Callable[[str], bool]] = {
         "partitions": lambda name: name == resources.partition,
         "qos": lambda name: name == resources.qos,
         "constraints": lambda name: name in features,
         "accounts": lambda name: bool(account) and fnmatchcase(account, name.lower()),
     }
-    return [(table, name) for table in LEVELS for name in names.get(table, ()) if matches[table](name)]
+    return [(table, name) for table in LEVELS for name in names.get(table, ()) if has_settings[table](name)]
 
 
 def _optional_table(table: type) -> type:
-    """Return a dataclass with the keys of a table, each None by default."""
+    """Return a dataclass with the keys of a table; each key is None by default."""
     keys = [(one.name, f"{one.type} | None", field(default=None)) for one in fields(table)]
-    own = {"__pydantic_config__": FORBID, "__doc__": table.__doc__}
-    optional = make_dataclass(f"Own{table.__name__}", keys, frozen=True, kw_only=True, namespace=own)
-    optional.__module__ = table.__module__  # where pydantic looks up the types' names
-    return optional
+    namespace = {"__pydantic_config__": FORBID_UNKNOWN_KEYS, "__doc__": table.__doc__}
+    optional_class = make_dataclass(f"Own{table.__name__}", keys, frozen=True, kw_only=True, namespace=namespace)
+    optional_class.__module__ = table.__module__  # pydantic looks up the names of types in this module
+    return optional_class
 
 
-if TYPE_CHECKING:  # to the type checker they are the tables
+if TYPE_CHECKING:  # for the type checker, the optional tables are the tables themselves
     from hpcrun.sites.software_tables import Conda as OwnConda
     from hpcrun.sites.software_tables import Container as OwnContainer
     from hpcrun.sites.tables import Cuda as OwnCuda
@@ -75,19 +75,19 @@ class Partition(Limits):
     launcher: CustomLauncher | LauncherName | None = None
     """The launcher that starts the ranks."""
     launcher_args: tuple[str, ...] | None = None
-    """Additional arguments of the launcher, in place of the site's."""
+    """Additional arguments of the launcher; they replace the site's."""
     sbatch: tuple[str, ...] | None = None
-    """sbatch options that every job gets, in place of the site's."""
+    """sbatch options that every job gets; they replace the site's."""
     setup: tuple[str, ...] | None = None
-    """Bash lines run before the ranks start, in place of the site's."""
+    """Bash lines run before the ranks start; they replace the site's."""
     teardown: tuple[str, ...] | None = None
-    """Bash lines run after the ranks have exited, in place of the site's."""
+    """Bash lines run after the ranks have exited; they replace the site's."""
     environment: dict[str, str] = field(default_factory=dict)
     """Environment variables of the ranks, in addition to the site's."""
     prepend_path: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Folders to prepend to LD_LIBRARY_PATH, PATH or the like; each list replaces the site's."""
     python: str | None = None
-    """Python interpreter of the jobs; python, venv, uv or conda.env replaces whichever the site sets."""
+    """Python interpreter of the jobs. Each of python, venv, uv and conda.env replaces all four of the site."""
     venv: str | None = None
     """Python virtual environment that jobs activate."""
     uv: str | None = None
@@ -107,54 +107,62 @@ class Partition(Limits):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        lines = dict.fromkeys(["launcher_args", "python", "venv", "uv"], require_one_line)
-        variables = dict.fromkeys(["environment", "prepend_path"], check_variable_name)
-        check_fields(self, {**lines, **variables, "sbatch": require_sbatch_option})
+        line_checks = dict.fromkeys(["launcher_args", "python", "venv", "uv"], require_one_line)
+        variable_checks = dict.fromkeys(["environment", "prepend_path"], check_variable_name)
+        check_fields(self, {**line_checks, **variable_checks, "sbatch": require_sbatch_option})
 
     def apply_to(self, site: Site) -> Site:
-        """Return a site whose values are overridden by these, key by key, without such tables.
+        """Return a copy of a site with the values of this table merged in, and without the tables of `LEVELS`.
 
         Raises:
-            FieldError: A value contradicts one of the site's.
+            FieldError: A value contradicts a value of the site.
         """
         base = replace(site, **dict[str, Any]({table: {} for table in LEVELS}))
-        if self.mpi.library not in {None, site.mpi.library}:  # its other keys are of that library
+        if self.mpi.library not in {None, site.mpi.library}:  # the site's other mpi keys belong to the site's library
             base = replace(base, mpi=Mpi())
         if any((self.python, self.venv, self.uv, self.conda.env)):  # jobs use only one Python
-            kept = replace(site.conda, env=self.conda.env) if self.conda.env else Conda()
-            base = replace(base, python=None, venv=None, uv=None, conda=kept)
-        of_limits = [one.name for one in fields(Limits)]
-        own = [one.name for one in fields(self) if one.name not in {*of_limits, "defaults"}]
-        merged = {name: _merge_value(getattr(self, name), getattr(base, name)) for name in own}
-        explicit = {name: getattr(self, name) for name in self.declared}
+            site_conda = replace(site.conda, env=self.conda.env) if self.conda.env else Conda()
+            base = replace(base, python=None, venv=None, uv=None, conda=site_conda)
+        limit_names = [one.name for one in fields(Limits)]
+        other_names = [one.name for one in fields(self) if one.name not in {*limit_names, "defaults"}]
+        merged_values = {name: _merge_value(getattr(self, name), getattr(base, name)) for name in other_names}
+        explicit_limits = {name: getattr(self, name) for name in self.declared_limits}
         defaults = self.defaults.with_defaults(site.defaults)
-        return replace(base, **merged, defaults=defaults, limits=replace(site.limits, **explicit))
+        return replace(base, **merged_values, defaults=defaults, limits=replace(site.limits, **explicit_limits))
 
 
 def _merge_value(upper: Any, lower: T) -> T:
-    """Merge two values of a key, tables key by key; None means not set."""
+    """Merge two values of a key; tables are merged key by key. None means not set."""
     if upper is None:
         return lower
     if isinstance(upper, dict):
         return {**lower, **upper}  # type: ignore[dict-item, return-value]
     if isinstance(upper, (OwnConda, OwnContainer, OwnCuda, OwnGpu, OwnModules, OwnMpi)):
-        explicit = {one.name: value for one in fields(upper) if (value := getattr(upper, one.name)) is not None}
-        return replace(lower, **{name: _merge_value(value, getattr(lower, name)) for name, value in explicit.items()})  # type: ignore[type-var]
+        explicit_values = {one.name: value for one in fields(upper) if (value := getattr(upper, one.name)) is not None}
+        return replace(
+            lower, **{name: _merge_value(value, getattr(lower, name)) for name, value in explicit_values.items()}
+        )  # type: ignore[type-var]
     return upper  # type: ignore[no-any-return]
 
 
-def equal_fields(one: D, other: D) -> D:
-    """Return the values that two objects share, and the defaults of all others."""
-    return type(one)(
-        **{each.name: value for each in fields(one) if (value := getattr(one, each.name)) == getattr(other, each.name)}
+def equal_fields(settings: D, other_settings: D) -> D:
+    """Return settings with the values that are equal in two settings; all other fields have their defaults."""
+    return type(settings)(
+        **{
+            each.name: value
+            for each in fields(settings)
+            if (value := getattr(settings, each.name)) == getattr(other_settings, each.name)
+        }
     )
 
 
-def unequal_keys(key: str, one: Any, other: Any) -> list[str]:
-    """Return the key if its two values differ; of a table, those of its keys that differ."""
-    if one == other:
+def unequal_keys(key: str, value: Any, other_value: Any) -> list[str]:
+    """Return the key if its two values differ; for a table, the keys in it whose values differ."""
+    if value == other_value:
         return []
-    if not is_dataclass(one) or type(one) is not type(other):
+    if not is_dataclass(value) or type(value) is not type(other_value):
         return [key]
-    pairs = [(f"{key}.{each.name}", getattr(one, each.name), getattr(other, each.name)) for each in fields(one)]
+    pairs = [
+        (f"{key}.{each.name}", getattr(value, each.name), getattr(other_value, each.name)) for each in fields(value)
+    ]
     return [found for pair in pairs for found in unequal_keys(*pair)]

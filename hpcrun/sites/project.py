@@ -1,6 +1,6 @@
 """The project layer: a folder ``.hpcrun/`` in the current directory or above it.
 
-Its files may come from a cloned repository and belong to the user, whoever wrote them, so their owner proves nothing.
+Its files may come from a cloned repository, and then belong to the user, although somebody else wrote them.
 hpcrun uses the layer only after the user has allowed all of its files with their current text.
 """
 
@@ -23,52 +23,52 @@ class UnusedProject:
 
     Attributes:
         folder: The layer's folder.
-        refused: The reason for each file that is not used, by its name in the folder.
-        changed: Whether the user has allowed some of its files before.
+        refused_files: Why each refused file is not used, by its path in the folder.
+        has_allowed_files: Whether the user has allowed some of the files before.
     """
 
     folder: Path
-    refused: dict[str, str]
-    changed: bool
+    refused_files: dict[str, str]
+    has_allowed_files: bool
 
     def __str__(self) -> str:
         """Return the message that the layer is not used, with the reasons."""
-        reasons = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in self.refused_files.items())
         return layer_files.escape_invisible(f"the project's files in {self.folder} are not used: {reasons}")
 
     @property
     def hint(self) -> str:
-        """The command to type."""
+        """The command with which the user allows the files."""
         from shlex import quote
 
         return layer_files.escape_invisible(f"read them, then hpcrun site allow {quote(str(self.folder))}")
 
 
 def find_unused_project() -> UnusedProject | None:
-    """Return the project layer if it exists and is not used, else None."""
+    """Return the project layer if it exists and has a file that the user has not allowed, else None."""
     label, folder = paths.config_layers()[-1]
     if label != "project":
         return None
-    refused, changed = dict[str, str](), False
+    refused_files, has_allowed_files = dict[str, str](), False
     for file in layer_files.list_files(folder):
         name = str(file.relative_to(folder))
         try:
-            why = trust.refusal_reason(layer_files.read_source(file))
+            reason = trust.refusal_reason(layer_files.read_source(file))
         except HpcrunError as error:
-            why = error.message
-        changed = changed or why is None or trust.read_allowed_text(file) is not None
-        if why:
-            refused[name] = why
-    return UnusedProject(folder, refused, changed) if refused else None
+            reason = error.message
+        has_allowed_files = has_allowed_files or reason is None or trust.read_allowed_text(file) is not None
+        if reason:
+            refused_files[name] = reason
+    return UnusedProject(folder, refused_files, has_allowed_files) if refused_files else None
 
 
 def used_layers() -> list[tuple[str, Path]]:
-    """Return the layers in use, as `paths.config_layers`, without a project that is not allowed."""
+    """Return the layers in use: those of `paths.config_layers`, without a project that the user has not allowed."""
     return paths.config_layers()[:-1] if find_unused_project() else paths.config_layers()
 
 
 def not_allowed_error(project: UnusedProject) -> trust.NotAllowedError:
-    """Return the error for a command that needs the project's files."""
+    """Return the error for a command that needs project files that the user has not allowed."""
     return trust.NotAllowedError(str(project), hint=project.hint)
 
 
@@ -76,9 +76,9 @@ def require_unchanged() -> None:
     """Refuse a job if a file of this project has changed since the user allowed it.
 
     Raises:
-        NotAllowedError: The message names the files and the command to type.
+        NotAllowedError: The message contains the files, and the command that allows them.
     """
-    if (project := find_unused_project()) and project.changed:
+    if (project := find_unused_project()) and project.has_allowed_files:
         raise not_allowed_error(project)
 
 

@@ -1,4 +1,4 @@
-"""Copies of git repositories with site files, fetched as data, so that no code of them ever runs.
+"""Copies of git repositories with site files, fetched as data: no code in a repository ever runs.
 
 The files are read from git objects without a work tree, so no hook, filter or submodule is used.
 """
@@ -27,8 +27,8 @@ MAX_FILE_BYTES = 1_000_000
 
 _URL = re.compile(r"(https|ssh|file)://[^\s]+|[A-Za-z0-9_][A-Za-z0-9_.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^\s:-][^\s]*")
 _REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/-]*")
-_SAFE = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:ssh:file"}
-_OPTIONS = ("--git-dir=.", "-c", "gc.auto=0", "-c", "maintenance.auto=false")
+_SAFE_ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:ssh:file"}
+_GIT_OPTIONS = ("--git-dir=.", "-c", "gc.auto=0", "-c", "maintenance.auto=false")
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Version:
     tag: str | None = None
 
     @property
-    def short(self) -> str:
-        """The first 12 digits of the commit, which are the name of its folder."""
+    def short_hash(self) -> str:
+        """The first 12 digits of the commit hash, which name the folder of its files."""
         return self.commit[:12]
 
     def __str__(self) -> str:
@@ -88,26 +88,26 @@ def require_ref_name(ref: str) -> None:
 
 
 def fetch(url: str, repository: Path) -> None:
-    """Fetch all branches and tags of a repository into a new bare one.
+    """Fetch all branches and tags of a repository into a new bare repository.
 
     Args:
-        url: Its URL, as accepted by `is_repository_url`.
-        repository: The folder to create.
+        url: The URL of the repository, as accepted by `is_repository_url`.
+        repository: The bare repository to create.
 
     Raises:
-        HpcrunError: It cannot be reached, or needs a password that is not stored.
+        HpcrunError: The URL cannot be reached, or needs a password that is not stored.
     """
     repository.mkdir()
-    words = ["--quiet", "--force", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--", url]
+    fetch_options = ["--quiet", "--force", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--", url]
     refs = ["+HEAD:refs/hpcrun/HEAD", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]
     try:
-        _git(repository, "init", "--quiet", "--bare", "--template=")
+        _run_git(repository, "init", "--quiet", "--bare", "--template=")
         try:
-            _git(repository, "fetch", *words, *refs, seconds=FETCH_TIMEOUT_SECONDS)
+            _run_git(repository, "fetch", *fetch_options, *refs, seconds=FETCH_TIMEOUT_SECONDS)
         except GitError as error:
-            if "remote ref HEAD" not in str(error):  # its HEAD points to no branch
+            if "remote ref HEAD" not in str(error):  # the HEAD of the remote repository points to no branch
                 raise
-            _git(repository, "fetch", *words, *refs[1:], seconds=FETCH_TIMEOUT_SECONDS)
+            _run_git(repository, "fetch", *fetch_options, *refs[1:], seconds=FETCH_TIMEOUT_SECONDS)
     except GitError as error:
         output = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
         raise HpcrunError(
@@ -122,7 +122,7 @@ def resolve_version(repository: Path, ref: str | None) -> Version:
 
     Args:
         repository: The bare repository.
-        ref: The name; None for the head of the default branch.
+        ref: The branch, tag or commit; None for the head of the default branch.
 
     Raises:
         HpcrunError: The name does not exist; the message suggests similar ones.
@@ -135,40 +135,43 @@ def resolve_version(repository: Path, ref: str | None) -> Version:
     for name in candidates:
         try:
             commit = (
-                _git(repository, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+                _run_git(repository, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
                 .decode(errors="replace")
                 .strip()
             )
         except GitError:
             continue
         tags = (
-            _git(repository, "tag", "--points-at", commit, "--sort=-version:refname").decode(errors="replace").split()
+            _run_git(repository, "tag", "--points-at", commit, "--sort=-version:refname")
+            .decode(errors="replace")
+            .split()
         )
-        date = _git(repository, "show", "--no-patch", "--format=%cs", commit).decode(errors="replace").strip()
+        date = _run_git(repository, "show", "--no-patch", "--format=%cs", commit).decode(errors="replace").strip()
         return Version(commit, date, ref if ref in tags else next(iter(tags), None))
     names = (
-        _git(repository, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/tags", "refs/heads")
+        _run_git(repository, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/tags", "refs/heads")
         .decode(errors="replace")
         .split()
     )
-    like = closest_match(ref or "", names)
-    known = f"it has {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}"
+    closest_name = closest_match(ref or "", names)
+    known_names = f"it has {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}"
     if ref is None:
-        raise HpcrunError("the repository has no default branch", hint=f"choose one with --ref: {known}")
+        raise HpcrunError("the repository has no default branch", hint=f"choose one with --ref: {known_names}")
     raise HpcrunError(
-        f"there is no branch, tag or commit {ref!r}", hint=f"did you mean {like}? {known}" if like else known
+        f"there is no branch, tag or commit {ref!r}",
+        hint=f"did you mean {closest_name}? {known_names}" if closest_name else known_names,
     )
 
 
 def count_commits_apart(repository: Path, version: Version, target: Version) -> tuple[int, int]:
     """Return the numbers of commits that a version is behind and ahead of a target."""
     try:
-        answer = _git(
+        counts = _run_git(
             repository, "rev-list", "--left-right", "--count", f"{version.commit}...{target.commit}", seconds=5
         ).split()
     except GitError:  # the history was rewritten without the old commit
         return 1, 1
-    return int(answer[1]), int(answer[0])
+    return int(counts[1]), int(counts[0])
 
 
 def describe_ref(repository: Path, ref: str | None) -> str:
@@ -177,31 +180,31 @@ def describe_ref(repository: Path, ref: str | None) -> str:
         return "default branch"
     for kind, refs in (("tag", "refs/tags"), ("branch", "refs/heads")):
         with suppress(GitError):
-            _git(repository, "rev-parse", "--verify", "--quiet", f"{refs}/{ref}")
+            _run_git(repository, "rev-parse", "--verify", "--quiet", f"{refs}/{ref}")
             return f"{kind} {ref}"
     return f"commit {ref}" if re.fullmatch(r"[0-9a-f]{7,40}", ref) else ref
 
 
 def newest_tag(repository: Path) -> str | None:
     """Return the tag with the highest version number."""
-    words = ("for-each-ref", "--sort=-version:refname", "--count=1", "--format=%(refname:lstrip=2)", "refs/tags")
-    return _git(repository, *words).decode(errors="replace").strip() or None
+    arguments = ("for-each-ref", "--sort=-version:refname", "--count=1", "--format=%(refname:lstrip=2)", "refs/tags")
+    return _run_git(repository, *arguments).decode(errors="replace").strip() or None
 
 
 def extract_layer_files(repository: Path, version: Version, folder: Path) -> None:
     """Write the site files (``*.toml`` at the top) and templates (``templates/``) of a commit into a new folder.
 
     Raises:
-        HpcrunError: The commit has none, or one is not a regular file.
+        HpcrunError: The commit has no such file, or one is not a regular file.
     """
     folder.mkdir()
-    count = 0
+    file_count = 0
     for name, blob in _list_layer_files(repository, version):
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(_git(repository, "cat-file", "blob", blob))
-        count += 1
-    if not count:
+        file.write_bytes(_run_git(repository, "cat-file", "blob", blob))
+        file_count += 1
+    if not file_count:
         raise HpcrunError(
             f"{version} has no site files: no *.toml at the top, and no templates/",
             hint="docs/sharing.md describes such a repository",
@@ -210,12 +213,12 @@ def extract_layer_files(repository: Path, version: Version, folder: Path) -> Non
 
 
 def write_version(folder: Path, version: Version) -> None:
-    """Write the version of an extracted folder, with the tag that the layer follows."""
+    """Record the version of an extracted folder, with the tag that the layer follows."""
     paths.write_atomically(folder / ".version.json", json.dumps(asdict(version)).encode())
 
 
 def read_version(folder: Path) -> Version | None:
-    """Return the version of an extracted folder, or None for another folder."""
+    """Return the version recorded in an extracted folder; None if the folder has no such record."""
     try:
         return Version(**json.loads((folder / ".version.json").read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -223,7 +226,7 @@ def read_version(folder: Path) -> Version | None:
 
 
 def layer_home(name: str) -> Path:
-    """Return an added layer's folder, with its copies, ``current`` (a link to the one in use) and ``repository``."""
+    """Return an added layer's folder: extracted versions, ``current`` (a link to the one in use) and ``repository``."""
     return paths.user_data_folder("sites") / name
 
 
@@ -239,13 +242,13 @@ def fetch_date(repository: Path) -> str | None:
 
 def _list_layer_files(repository: Path, version: Version) -> Iterator[tuple[str, str]]:
     """Yield the name and blob of each site file and template (git-ls-tree(1), Output Format)."""
-    listed = _git(repository, "ls-tree", "-r", "-z", "--long", "--full-tree", version.commit, seconds=10)
-    for entry in listed.decode(errors="surrogateescape").split("\0"):
-        facts, _, name = entry.partition("\t")
+    entries = _run_git(repository, "ls-tree", "-r", "-z", "--long", "--full-tree", version.commit, seconds=10)
+    for entry in entries.decode(errors="surrogateescape").split("\0"):
+        metadata, _, name = entry.partition("\t")
         path = PurePosixPath(name)
         if not (path.parts[:1] == ("templates",) or (len(path.parts) == 1 and path.suffix == ".toml")):
             continue
-        mode, _, blob, size = facts.split()
+        mode, _, blob, size = metadata.split()
         if mode not in {"100644", "100755"} or {"", ".", ".."} & set(name.split("/")) or not name.isprintable():
             raise HpcrunError(
                 f"{name!r} in {version} is not a regular file", hint="links and submodules are not supported"
@@ -255,5 +258,5 @@ def _list_layer_files(repository: Path, version: Version) -> Iterator[tuple[str,
         yield name, blob
 
 
-def _git(repository: Path, *words: str, seconds: float = 5) -> bytes:
-    return run_git(repository, *words, timeout=seconds, options=_OPTIONS, environment=_SAFE)
+def _run_git(repository: Path, *arguments: str, seconds: float = 5) -> bytes:
+    return run_git(repository, *arguments, timeout=seconds, options=_GIT_OPTIONS, environment=_SAFE_ENVIRONMENT)

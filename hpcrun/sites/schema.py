@@ -1,4 +1,4 @@
-"""The JSON Schema of site files, with the docstrings under the model's fields as descriptions."""
+"""The JSON Schema of site files; the docstrings of the model's fields are the descriptions."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from pydantic import TypeAdapter
 from hpcrun import resources
 from hpcrun.sites import limits, model, partition, software_tables, tables
 
-FILE = "site.schema.json"
-"""The schema's file name; the first line of site files ``#:schema ./FILE`` is for Taplo and Even Better TOML."""
+SCHEMA_FILE = "site.schema.json"
+"""The schema's file name, as in the first line of site files, ``#:schema ./FILE``, for Taplo and Even Better TOML."""
 
 
 def _read_docstrings() -> dict[tuple[str, str], str]:
     """Return the docstring of each field, by class and field name.
 
-    pydantic reads them (``use_attribute_docstrings``), but not in a dataclass of the standard library.
+    pydantic's option ``use_attribute_docstrings`` does not read those of dataclasses of the standard library.
     """
-    found = {}
+    docstrings = {}
     for module in (resources, limits, tables, software_tables, partition, model):
         for node in ast.parse(inspect.getsource(module)).body:
             if isinstance(node, ast.ClassDef):
                 for field, after in zip(node.body, node.body[1:], strict=False):
                     match field, after:
                         case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                            found[node.name, name] = " ".join(text.split())
-    return found
+                            docstrings[node.name, name] = " ".join(text.split())
+    return docstrings
 
 
 def site_file_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a site file: the model's, without ``name`` (the file's own) and with the file's keys.
+    """Return the JSON Schema of a site file: that of `model.Site` without ``name``, and with ``extends`` and ``unset``.
 
-    It is a draft-07 schema, which editors support; it omits null, which TOML does not have.
+    The schema follows draft-07, which editors support, and omits null, which TOML does not have.
     """
     schema = TypeAdapter(model.Site).json_schema(ref_template="#/definitions/{model}")
     schema["definitions"] = schema.pop("$defs")
@@ -43,9 +43,9 @@ def site_file_schema() -> dict[str, Any]:
         del table["title"]
         table["description"] = " ".join(table.get("description", "").partition("\n\nRaises:")[0].split())
         for name, facts in table["properties"].items():
-            inherited = docstrings.get(("Limits", name))  # a Partition has all that Limits have
+            inherited_docstring = docstrings.get(("Limits", name))  # a Partition has all fields of Limits
             table["properties"][name] = _describe_property(
-                facts, docstrings.get((kind.removeprefix("Own"), name), inherited)
+                facts, docstrings.get((kind.removeprefix("Own"), name), inherited_docstring)
             )
     del schema["properties"]["name"], schema["required"]
     extends = {"type": "string", "description": "Another site, whose values are the defaults of this one."}
@@ -59,13 +59,13 @@ def site_file_schema() -> dict[str, Any]:
     }
 
 
-def _describe_property(facts: dict[str, Any], description: str | None) -> dict[str, Any]:
+def _describe_property(schema: dict[str, Any], description: str | None) -> dict[str, Any]:
     """Return the schema of one key, with its description."""
-    facts = {name: value for name, value in facts.items() if name != "title"}
-    kinds = [kind for kind in facts.pop("anyOf", ()) if kind != {"type": "null"}]
-    facts |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
-    if facts.get("default", ...) in (None, {}) or isinstance(facts.get("default"), dict):
-        del facts["default"]  # has no TOML literal
-    if ref := facts.pop("$ref", None):
-        facts["allOf"] = [{"$ref": ref}]  # beside a $ref, draft-07 ignores the description
-    return {**facts, "description": description}
+    schema = {name: value for name, value in schema.items() if name != "title"}
+    alternatives = [kind for kind in schema.pop("anyOf", ()) if kind != {"type": "null"}]
+    schema |= alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives} if alternatives else {}
+    if schema.get("default", ...) in (None, {}) or isinstance(schema.get("default"), dict):
+        del schema["default"]  # has no TOML literal
+    if ref := schema.pop("$ref", None):
+        schema["allOf"] = [{"$ref": ref}]  # beside a $ref, draft-07 ignores the description
+    return {**schema, "description": description}

@@ -1,6 +1,6 @@
 """A cache of validated sites as JSON: importing pydantic to validate a site again takes 80 ms.
 
-The content is plain data, whoever wrote it: it creates only instances of the classes of sites, and content with other
+The content is plain data: reading it creates only instances of the classes of a site, and content with other
 fields is ignored.
 """
 
@@ -18,8 +18,8 @@ from hpcrun.sites import limits, model, partition, software_tables, tables
 if TYPE_CHECKING:
     from hpcrun.sites.model import Site
 
-_CLASS = ":class"
-"""The key for the class of an object; no field has this name."""
+_CLASS_KEY = ":class"
+"""The JSON key for the class name of an object; no field has this name."""
 
 MODULES = (limits, model, partition, tables, software_tables)
 _CLASSES: dict[str, type[Any]] = {
@@ -31,7 +31,7 @@ _CLASSES: dict[str, type[Any]] = {
 
 
 def read_site(key: str) -> Site | None:
-    """Return the cached site of a key, or None where the cache does not have it."""
+    """Return the cached site of a key; None if the cache does not have it."""
     try:
         content = json.loads((paths.user_cache_folder("sites") / f"{key}.json").read_bytes())
         site = _from_json(content["site"]) if content["key"] == key else None
@@ -41,7 +41,7 @@ def read_site(key: str) -> Site | None:
 
 
 def write_site(key: str, site: Site) -> None:
-    """Store a site; errors are ignored, and the site is validated again next time."""
+    """Store a site; errors are ignored, because the site can be validated again."""
     with suppress(OSError, TypeError):
         paths.write_atomically(
             paths.user_cache_folder("sites") / f"{key}.json", json.dumps({"key": key, "site": _to_json(site)}).encode()
@@ -51,7 +51,7 @@ def write_site(key: str, site: Site) -> None:
 def _to_json(value: Any) -> Any:
     """Convert a value to JSON: tuples to lists, objects to dicts of their fields and class."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {_CLASS: type(value).__name__, **{name: _to_json(one) for name, one in vars(value).items()}}
+        return {_CLASS_KEY: type(value).__name__, **{name: _to_json(one) for name, one in vars(value).items()}}
     if isinstance(value, dict):
         return {str(name): _to_json(one) for name, one in value.items()}
     if isinstance(value, tuple):
@@ -66,12 +66,12 @@ def _from_json(value: Any) -> Any:
         return tuple(_from_json(one) for one in value)
     if not isinstance(value, dict):
         return value
-    content = {name: _from_json(one) for name, one in value.items() if name != _CLASS}
-    if _CLASS not in value:
+    content = {name: _from_json(one) for name, one in value.items() if name != _CLASS_KEY}
+    if _CLASS_KEY not in value:
         return content
-    kind = _CLASSES[value[_CLASS]]
-    if content.keys() != {field.name for field in dataclasses.fields(kind)}:
-        raise TypeError(f"{kind.__name__} has other fields")
-    instance = object.__new__(kind)
+    site_class = _CLASSES[value[_CLASS_KEY]]
+    if content.keys() != {field.name for field in dataclasses.fields(site_class)}:
+        raise TypeError(f"{site_class.__name__} has other fields")
+    instance = object.__new__(site_class)
     vars(instance).update(content)
     return instance

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from hpcrun.field_checks import FieldError, check_fields, require_one_line
-from hpcrun.sites.limits import FORBID
+from hpcrun.sites.limits import FORBID_UNKNOWN_KEYS
 from hpcrun.sites.tables import check_variable_name
 
 
@@ -14,12 +14,12 @@ from hpcrun.sites.tables import check_variable_name
 class Conda:
     """A conda environment that every job activates."""
 
-    __pydantic_config__: ClassVar = FORBID
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN_KEYS
 
     env: str | None = None
     """Name of the environment, or its folder (which may contain variables, as in ${WORK}/envs/tf)."""
     root: str | None = None
-    """Installation folder of conda, with etc/profile.d/conda.sh; not needed where a module provides conda."""
+    """Installation folder of conda, with etc/profile.d/conda.sh; not needed if a module provides conda."""
 
     def __post_init__(self) -> None:
         check_fields(self, {"env": require_one_line, "root": require_one_line})
@@ -31,10 +31,10 @@ class Conda:
 class Spack:
     """Spack packages and environments that every job loads."""
 
-    __pydantic_config__: ClassVar = FORBID
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN_KEYS
 
     root: str | None = None
-    """Installation folder of Spack, with share/spack/setup-env.sh; not needed where a module provides spack."""
+    """Installation folder of Spack, with share/spack/setup-env.sh; not needed if a module provides spack."""
     env: str | None = None
     """Name or folder of the Spack environment to activate."""
     load: tuple[str, ...] = ()
@@ -48,9 +48,9 @@ class Spack:
 
 def _check_bind(text: str) -> None:
     require_one_line(text)
-    source, *more = text.split(":")
-    absolute = all(part.startswith(("/", "~/", "${")) for part in (source, *more[:1]))
-    if "," in text or len(more) > 2 or not absolute or more[1:] not in ([], ["ro"], ["rw"]):
+    source, *other_parts = text.split(":")
+    are_absolute = all(part.startswith(("/", "~/", "${")) for part in (source, *other_parts[:1]))
+    if "," in text or len(other_parts) > 2 or not are_absolute or other_parts[1:] not in ([], ["ro"], ["rw"]):
         raise ValueError("a bind is SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, of absolute paths without commas")
 
 
@@ -58,7 +58,7 @@ def _check_bind(text: str) -> None:
 class Container:
     """The container that ranks run in. Values may contain variables of the job, as in ${SCRATCH}."""
 
-    __pydantic_config__: ClassVar = FORBID
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN_KEYS
 
     runtime: Literal["apptainer", "singularity", "podman-hpc", "pyxis"] = "apptainer"
     """Container runtime: apptainer, singularity, podman-hpc, or pyxis (an extension of Slurm's srun)."""
@@ -68,7 +68,7 @@ class Container:
     python: str = "python3"
     """Python interpreter inside the image."""
     hpcrun: Literal["bind", "image"] = "bind"
-    """Whether the ranks import the hpcrun that submits (bound into the container), or the one in the image."""
+    """The hpcrun that the ranks import: bind (the host's, bound into the container), or image (the image's own)."""
     binds: tuple[str, ...] = ()
     """Additional folders of the host to bind: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -78,18 +78,18 @@ class Container:
     gpu: bool = True
     """Whether the runtime provides the GPU driver inside the container (--nv, --rocm, --gpu) in jobs with GPUs."""
     home: bool | None = None
-    """Whether the home folder is mounted in the container; the runtime's default where not set."""
+    """Whether the home folder is mounted in the container; default: as the runtime does."""
     mpi: Literal["image", "host"] = "image"
-    """The MPI library of the ranks: the image's, which connects to the launcher by PMI or PMIx; or the host's."""
+    """The MPI library of the ranks: the image's, which connects to the launcher by PMI or PMIx, or the host's."""
 
     def __post_init__(self) -> None:
-        lines = dict.fromkeys(["image", "python", "args"], require_one_line)
-        check_fields(self, {**lines, "binds": _check_bind, "environment": check_variable_name})
+        line_checks = dict.fromkeys(["image", "python", "args"], require_one_line)
+        check_fields(self, {**line_checks, "binds": _check_bind, "environment": check_variable_name})
         if self.image and self.runtime in {"apptainer", "singularity"}:
             check_apptainer_image(self.image)
         if self.mpi == "host" and self.runtime != "podman-hpc" and "LD_LIBRARY_PATH" not in self.environment:
-            what = "name the folders of the host's MPI in container.environment.LD_LIBRARY_PATH, and bind them"
-            raise FieldError("mpi", self.mpi, what)
+            reason = "name the folders of the host's MPI in container.environment.LD_LIBRARY_PATH, and bind them"
+            raise FieldError("mpi", self.mpi, reason)
 
 
 def check_apptainer_image(image: str) -> None:

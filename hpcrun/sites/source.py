@@ -1,4 +1,4 @@
-"""A text file as it was read, so that the checked text is the text in use."""
+"""A text file that is read once, so that the text that is checked is the text that is used."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _CONTROL = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""Control characters that only some readers treat as line ends, or that move a terminal's cursor."""
+"""Control characters that only some programs treat as line ends, or that move a terminal's cursor."""
 
 CLOCK_RESOLUTION_NS = 100_000_000
 """Resolution of a file system's timestamps: two changes within this time may look like one."""
 
 
 def file_state(file: Path) -> tuple[int, ...]:
-    """Return a value that changes with a file's content, owner or mode; for a file changed just now it is unique.
+    """Return a value that changes with a file's content, owner or mode; it is unique for a file that has just changed.
 
     Raises:
         OSError: The file does not exist.
     """
-    status, now = file.stat(), time.time_ns()
-    if now - status.st_ctime_ns < CLOCK_RESOLUTION_NS:
-        return (now,)
-    return (status.st_ctime_ns, status.st_size, status.st_ino)
+    file_stat, now_ns = file.stat(), time.time_ns()
+    if now_ns - file_stat.st_ctime_ns < CLOCK_RESOLUTION_NS:
+        return (now_ns,)
+    return (file_stat.st_ctime_ns, file_stat.st_size, file_stat.st_ino)
 
 
 MAX_CHARACTERS = 2**26
@@ -46,35 +46,37 @@ class Source:
     """A site file, a template, or the record of a job to resubmit.
 
     Attributes:
-        file: Its path.
-        text: Its content.
-        status: Its owner and mode when it was read.
-        record: Whether it is a job's record. Only its owner can create it, so the permissions of the folders above,
-            where a lab may keep its runs, do not matter.
+        file: The path of the file.
+        text: The content of the file.
+        file_stat: The owner and mode of the file when it was read.
+        is_record: Whether the file is a job's record. Only the owner of a run directory can create a record, so the
+            permissions of the folders above, which a lab may share, do not matter.
     """
 
     file: Path
     text: str
-    status: os.stat_result
-    record: bool = False
+    file_stat: os.stat_result
+    is_record: bool = False
 
     @classmethod
     def read(cls, file: Path) -> Source:
         """Read a file.
 
         Raises:
-            OSError: It cannot be read.
-            UnicodeDecodeError: It is not a text file.
-            HpcrunError: It contains control characters; the message names the line.
+            OSError: The file cannot be read.
+            UnicodeDecodeError: The file is not a text file.
+            HpcrunError: The file contains control characters; the message contains the line number.
         """
         with open(file, encoding="utf-8", newline="", opener=_open_nonblocking) as opened:
-            status = os.fstat(opened.fileno())
-            text = opened.read(MAX_CHARACTERS + 1) if stat.S_ISREG(status.st_mode) else None
+            file_stat = os.fstat(opened.fileno())
+            text = opened.read(MAX_CHARACTERS + 1) if stat.S_ISREG(file_stat.st_mode) else None
         if text is None or len(text) > MAX_CHARACTERS:
-            what = "larger than 64 MB" if text else "not a regular file"
-            raise HpcrunError(f"{file}: {what}", hint="it may be a link; ls -lL shows its target")
+            message = "larger than 64 MB" if text else "not a regular file"
+            raise HpcrunError(f"{file}: {message}", hint="it may be a link; ls -lL shows its target")
         if found := _CONTROL.search(text):
             line = text.count("\n", 0, found.start()) + 1
-            what = f"{file}:{line}: control character {found[0]!r}, which could hide code"
-            raise HpcrunError(what, hint="lines end with \\n or \\r\\n; bash writes others as $'\\r', TOML as \"\\r\"")
-        return cls(file.absolute(), text, status)
+            message = f"{file}:{line}: control character {found[0]!r}, which could hide code"
+            raise HpcrunError(
+                message, hint="lines end with \\n or \\r\\n; bash writes others as $'\\r', TOML as \"\\r\""
+            )
+        return cls(file.absolute(), text, file_stat)

@@ -1,4 +1,4 @@
-"""Formatting values as TOML (the standard library can only parse it)."""
+"""Formatting of values as TOML, which the standard library can only parse."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WIDTH = 60
-"""Column limit: comments of shorter lines are aligned, and longer lists have one line per element."""
+"""Width in columns: comments after shorter lines are aligned, and longer lists have one line per element."""
 
 
 def literal(value: Any) -> str:
-    """Return a string, number, boolean, list or table as a TOML value."""
+    """Format a string, number, boolean, list or table as a TOML value."""
     if isinstance(value, dict):
         return (
             "{ " + ", ".join(f"{format_key(key)} = {literal(one)}" for key, one in value.items()) + " }"
@@ -32,12 +32,12 @@ def literal(value: Any) -> str:
 
 
 def format_key(*key: str) -> str:
-    """Return a key path as a dotted TOML key, such as ``partitions."a b".max_nodes``."""
+    """Format a key path as a dotted TOML key, such as ``partitions."a b".max_nodes``."""
     return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else literal(part) for part in key)
 
 
 def format_document(values: Mapping[tuple[str, ...], Any], comments: Mapping[tuple[str, ...], str]) -> str:
-    """Return values as a TOML document, table by table.
+    """Format values as a TOML document, table by table.
 
     Args:
         values: The values by key path; an empty table is written as a header without keys.
@@ -61,5 +61,5 @@ def _format_entry(key: str, value: Any, comment: str) -> list[tuple[str, str]]:
 
 def _format_table(table: tuple[str, ...], lines: list[tuple[str, str]]) -> str:
     width = max([len(line) for line, comment in lines if comment and len(line) <= WIDTH], default=0)
-    shown = [f"{line:{width}}  # {comment}" if comment else line for line, comment in lines]
-    return "".join(f"{line}\n" for line in ([f"[{format_key(*table)}]"] if table else []) + shown)
+    aligned_lines = [f"{line:{width}}  # {comment}" if comment else line for line, comment in lines]
+    return "".join(f"{line}\n" for line in ([f"[{format_key(*table)}]"] if table else []) + aligned_lines)

@@ -1,8 +1,8 @@
-"""The trust in site files and templates, whose bash lines run as this user.
+"""Trust in site files and templates, because their bash lines run as this user.
 
-hpcrun uses a file that only root, this user and trusted users can write. It uses any other file, and every file of a
-project, which may be cloned from somebody else's repository, only after the user has allowed it (``hpcrun site
-allow``). A file that was ever allowed is used only with the text that was allowed.
+hpcrun uses files that only root, this user and trusted users can write. All other files, and the files of a project,
+which may come from a cloned repository, need the user's permission (``hpcrun site allow``). An allowed file is used
+only with the text that was allowed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class NotAllowedError(HpcrunError):
 
 
 def require_trusted(loaded_site: LoadedSite) -> None:
-    """Refuse a site with files that are not trusted.
+    """Refuse a site that has files that are not trusted.
 
     Args:
         loaded_site: The site and its files.
 
     Raises:
-        NotAllowedError: The message names each file, who can write it or that it has changed, and the command to type.
+        NotAllowedError: The message contains each file, the reason, and the command that allows it.
     """
     _raise_not_allowed(
         [(source, why) for source in loaded_site.sources if (why := refusal_reason(source))], loaded_site.site.name
@@ -46,36 +46,44 @@ def require_trusted_template(source: Source) -> None:
     """Refuse a template that is not trusted.
 
     Raises:
-        NotAllowedError: The message names it, who can write it or that it has changed, and the command to type.
+        NotAllowedError: The message contains the file, the reason, and the command that allows it.
     """
     if why := refusal_reason(source):
         _raise_not_allowed([(source, why)], None)
 
 
 def refusal_reason(source: Source) -> str | None:
-    """Return why a file is not trusted, or None where it is."""
+    """Return why a file is not trusted; None if it is trusted."""
     if source.file.parent in {paths.shipped_folder("site-configs"), paths.shipped_folder("templates")}:
-        return None  # whoever can write these can also change hpcrun
+        return None  # a user who can write these files can also change hpcrun
     from hpcrun import write_access
 
     try:
-        who = write_access.find_other_writer(source.file, trusted_owners(), source.status, file_only=source.record)
+        other_writer = write_access.find_other_writer(
+            source.file, trusted_owners(), source.file_stat, file_only=source.is_record
+        )
     except OSError as error:
-        who = f"{error.filename}: {error.strerror}"
-    before = read_allowed_text(source.file)
-    project = is_project_file(source)
-    if before is None:
-        why = who or ("it may come from somebody else" if project else None)
-        return why and f"{why}, and you have not allowed it"
-    if before == source.text or (who is None and not project and source.status.st_uid in trusted_owners()):
+        other_writer = f"{error.filename}: {error.strerror}"
+    allowed_text = read_allowed_text(source.file)
+    in_project = is_project_file(source)
+    if allowed_text is None:
+        reason = other_writer or ("it may come from somebody else" if in_project else None)
+        return reason and f"{reason}, and you have not allowed it"
+    if allowed_text == source.text or (
+        other_writer is None and not in_project and source.file_stat.st_uid in trusted_owners()
+    ):
         return None
-    return f"{who}, and it has changed since you allowed it" if who else "it has changed since you allowed it"
+    return (
+        f"{other_writer}, and it has changed since you allowed it"
+        if other_writer
+        else "it has changed since you allowed it"
+    )
 
 
 def is_project_file(source: Source) -> bool:
     """Return whether a site file or template belongs to a project."""
     file = source.file
-    return not source.record and any(
+    return not source.is_record and any(
         one.parent.name == paths.PROJECT_FOLDER or f"/{paths.PROJECT_FOLDER}/templates/" in str(one)
         for one in (Path(os.path.normpath(file)), file.resolve())
     )
@@ -84,11 +92,13 @@ def is_project_file(source: Source) -> bool:
 def allow_files(sources: Iterable[Source]) -> None:
     """Record that this user allows these files with their current text."""
     for source in sources:
-        _write_record(_record_file(source.file), {"file": str(source.file), "text": source.text, "allowed": _now()})
+        _write_record(
+            _record_file(source.file), {"file": str(source.file), "text": source.text, "allowed": _current_time()}
+        )
 
 
 def read_allowed_text(file: Path) -> str | None:
-    """Return the text of a file when it was last allowed, or None where it never was.
+    """Return the text that a file had when the user last allowed it; None if the user never did.
 
     Raises:
         HpcrunError: Somebody else can write the record.
@@ -101,17 +111,19 @@ def read_allowed_text(file: Path) -> str | None:
 
 
 def list_allowed() -> list[dict[str, Any]]:
-    """Return what is allowed: owners, then files, each with ``owner`` or ``file`` and the time ``allowed``."""
+    """Return the allowed owners, then the allowed files: ``owner`` or ``file``, and the time as ``allowed``."""
     allowed_items = [{"owner": one["name"], "allowed": one["allowed"]} for one in _read_owners()]
     for record in sorted(_record_folder().glob("*.json")):
         with suppress(OSError, ValueError, KeyError):
-            facts = json.loads(_require_private(record).read_bytes())
-            allowed_items += [{"file": facts["file"], "allowed": facts["allowed"]}] if "file" in facts else []
+            allowed_file = json.loads(_require_private(record).read_bytes())
+            allowed_items += (
+                [{"file": allowed_file["file"], "allowed": allowed_file["allowed"]}] if "file" in allowed_file else []
+            )
     return allowed_items
 
 
 def revoke_file(file: Path) -> bool:
-    """Revoke a file; return whether it was allowed."""
+    """Revoke the permission to use a file; return whether the file was allowed."""
     try:
         _record_file(file).unlink()
     except FileNotFoundError:
@@ -120,36 +132,40 @@ def revoke_file(file: Path) -> bool:
 
 
 def trusted_owners() -> frozenset[int]:
-    """Return the user ids of the trusted users."""
+    """Return the uids of the trusted users."""
     return frozenset(one["uid"] for one in _read_owners())
 
 
 def allow_owner(name: str, uid: int) -> None:
     """Trust all files of a user."""
-    kept = [one for one in _read_owners() if one["uid"] != uid]
-    _write_record(_record_folder() / "owners", {"owners": [*kept, {"name": name, "uid": uid, "allowed": _now()}]})
+    other_owners = [one for one in _read_owners() if one["uid"] != uid]
+    _write_record(
+        _record_folder() / "owners", {"owners": [*other_owners, {"name": name, "uid": uid, "allowed": _current_time()}]}
+    )
 
 
 def revoke_owner(name: str) -> bool:
     """Revoke the trust in a user; return whether the user was trusted."""
-    known = _read_owners()
-    left = [one for one in known if one["name"] != name]
-    if len(left) < len(known):
-        _write_record(_record_folder() / "owners", {"owners": left})
-    return len(left) < len(known)
+    owners = _read_owners()
+    remaining_owners = [one for one in owners if one["name"] != name]
+    if len(remaining_owners) < len(owners):
+        _write_record(_record_folder() / "owners", {"owners": remaining_owners})
+    return len(remaining_owners) < len(owners)
 
 
-def _raise_not_allowed(refused: list[tuple[Source, str]], site: str | None) -> None:
-    if not refused:
+def _raise_not_allowed(refused_sources: list[tuple[Source, str]], site: str | None) -> None:
+    if not refused_sources:
         return
     from shlex import quote
 
     from hpcrun.sites.layer_files import escape_invisible
 
     folders = {folder for _, folder in paths.config_layers()}
-    whole = site is not None and all(source.file.parent in folders for source, _ in refused)  # no path was given
-    name = site if whole else escape_invisible(" ".join(quote(str(source.file)) for source, _ in refused))
-    lines = [escape_invisible(f"{source.file} is not used: {why}") for source, why in refused]
+    names_site = site is not None and all(
+        source.file.parent in folders for source, _ in refused_sources
+    )  # the site was not given as a path
+    name = site if names_site else escape_invisible(" ".join(quote(str(source.file)) for source, _ in refused_sources))
+    lines = [escape_invisible(f"{source.file} is not used: {why}") for source, why in refused_sources]
     raise NotAllowedError("\n".join(lines), hint=f"hpcrun site allow {name} shows it and asks whether to use it")
 
 
@@ -173,18 +189,18 @@ def _read_owners() -> list[dict[str, Any]]:
 
 
 def _require_private(file: Path) -> Path:
-    """Return a file or folder of this user after a check that nobody else can write or replace it.
+    """Return a file or folder after the check that only this user can write or replace it.
 
     Raises:
-        HpcrunError: Somebody else can.
-        OSError: It does not exist.
+        HpcrunError: Somebody else can write or replace it.
+        OSError: The file does not exist.
     """
     from hpcrun import write_access
 
     file.lstat()
-    if who := write_access.find_other_writer(file):
+    if other_writer := write_access.find_other_writer(file):
         hint = "it records what you have allowed: chmod it, or set XDG_DATA_HOME to another folder; then allow again"
-        raise HpcrunError(f"{file} cannot be trusted: {who}", hint=hint)
+        raise HpcrunError(f"{file} cannot be trusted: {other_writer}", hint=hint)
     return file
 
 
@@ -194,7 +210,7 @@ def _write_record(file: Path, content: dict[str, Any]) -> None:
     paths.write_atomically(file, json.dumps(content, indent=1).encode())
 
 
-def _now() -> str:
+def _current_time() -> str:
     from datetime import UTC, datetime
 
     return datetime.now(UTC).isoformat(timespec="seconds")

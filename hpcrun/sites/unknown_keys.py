@@ -1,4 +1,4 @@
-"""What an unknown key of a site file probably meant: a misspelled key, or one of another table with the same words."""
+"""Suggestions for an unknown key of a site file: similar keys of the same table or of another one."""
 
 from __future__ import annotations
 
@@ -8,129 +8,142 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hpcrun.errors import closest_match
 from hpcrun.sites.model import Site
 
-HINT = "hpcrun site schema --markdown lists all keys, as docs/site-keys.md does"
-"""The hint for keys that a message does not list."""
+LIST_KEYS_HINT = "hpcrun site schema --markdown lists all keys, as docs/site-keys.md does"
+"""The hint if a message does not list all valid keys."""
 
-_FEW = 10
-"""The number of keys up to which a table's keys are all listed."""
+_MAX_LISTED_KEYS = 10
+"""Maximum number of keys of a table for which the message lists all keys."""
 
-_SHOWN = 4
-"""The number of similar keys in a message."""
+_MAX_SIMILAR_KEYS = 4
+"""Maximum number of similar keys in a message."""
 
 _SYNONYMS = {
     "walltime": "time", "wall": "time", "duration": "time", "memory": "mem", "ram": "mem", "core": "cpu", "gre": "gpu",
     "queue": "partition", "project": "account", "feature": "constraint", "scratch": "run_root", "workdir": "run_root",
     "env": "environment",
 }  # fmt: skip
-"""Words of other programs and users for the words of keys, in the singular."""
+"""Words that users of other programs expect, and the words that keys of hpcrun have, in the singular."""
 
-_WHOLE = {"site", "cluster", "general", "global", "main"}
-"""Tables that people expect around all keys."""
+_TOP_LEVEL_NAMES = {"site", "cluster", "general", "global", "main"}
+"""Names of a table that users put around all top-level keys."""
 
-_WEAK = {"max", "min", "per", "default", "required", "allowed", "limit"}
-"""Common words: two keys that share only these are not similar."""
+_FREQUENT_WORDS = {"max", "min", "per", "default", "required", "allowed", "limit"}
+"""Frequent words: two keys that have only these words in common are not similar."""
 
 
 def valid_keys(table: tuple[str, ...]) -> list[str]:
-    """Return the keys that a table of a site file may have, such as ``("partitions", "gpu")``."""
+    """Return the valid keys of a table of a site file, whose path is such as ``("partitions", "gpu")``."""
     return [*_types_of_keys(table), *([] if table else ["extends", "unset"])]
 
 
 def describe(path: tuple[str, ...], value: Any) -> str:
-    """Return the message about an unknown key: similar keys, else all of a small table.
+    """Return the message about an unknown key, with similar keys, or with all keys of a small table.
 
     Args:
-        path: The unknown key, after the tables that contain it.
-        value: Its value.
+        path: The path of the unknown key.
+        value: The value of the unknown key.
     """
-    table, typed = path[:-1], path[-1]
-    known, top_level = valid_keys(table), _types_of_keys(())
+    table, unknown_key = path[:-1], path[-1]
+    keys, top_level_types = valid_keys(table), _types_of_keys(())
     message = f"unknown key {'.'.join(path)}"
-    if table and typed in top_level and isinstance(value, dict) == _is_table(top_level[typed]):
-        own = f"table: [{typed}]" if isinstance(value, dict) else "key: put it above the first [table]"
-        return f"{message}; {typed} is a top-level {own}"
-    if not table and isinstance(value, dict) and _has_keys_of_defaults(typed, value):
+    if table and unknown_key in top_level_types and isinstance(value, dict) == _is_table(top_level_types[unknown_key]):
+        advice = f"table: [{unknown_key}]" if isinstance(value, dict) else "key: put it above the first [table]"
+        return f"{message}; {unknown_key} is a top-level {advice}"
+    if not table and isinstance(value, dict) and _has_keys_of_defaults(unknown_key, value):
         return f"{message}; its keys belong to [defaults]"
-    if not table and isinstance(value, dict) and (typed in _WHOLE or _has_top_level_keys(typed, value)):
-        return f"{message}; its keys are top-level ones: leave out [{typed}]"
-    if similar := _similar_keys(table, typed, value):
-        return f"{message}; did you mean {_either(similar)}?"
-    return message if len(known) > _FEW else f"{message}; valid keys: {', '.join(known)}"
+    if (
+        not table
+        and isinstance(value, dict)
+        and (unknown_key in _TOP_LEVEL_NAMES or _has_top_level_keys(unknown_key, value))
+    ):
+        return f"{message}; its keys are top-level ones: leave out [{unknown_key}]"
+    if similar := _similar_keys(table, unknown_key, value):
+        return f"{message}; did you mean {_join_with_or(similar)}?"
+    return message if len(keys) > _MAX_LISTED_KEYS else f"{message}; valid keys: {', '.join(keys)}"
 
 
-def _has_keys_of_defaults(typed: str, value: dict[str, Any]) -> bool:
+def _has_keys_of_defaults(unknown_key: str, value: dict[str, Any]) -> bool:
     """Return whether an unknown table has only keys of ``[defaults]``: ``[slurm]``, ``[sbatch]``, ``[resources]``."""
     tables = [name for name, kind in _types_of_keys(()).items() if _is_table(kind)]
-    return not closest_match(typed, tables) and are_keys_of_defaults(value)
+    return not closest_match(unknown_key, tables) and are_keys_of_defaults(value)
 
 
-def _has_top_level_keys(typed: str, value: dict[str, Any]) -> bool:
-    """Return whether an unknown table has only top-level keys, and is no misspelled one."""
-    known = _types_of_keys(())
-    return bool(value) and all(key in known for key in value) and not closest_match(typed, [*known])
+def _has_top_level_keys(unknown_key: str, value: dict[str, Any]) -> bool:
+    """Return whether an unknown table has only top-level keys, and its name is not a misspelled key."""
+    keys = _types_of_keys(())
+    return bool(value) and all(key in keys for key in value) and not closest_match(unknown_key, [*keys])
 
 
 def are_keys_of_defaults(table: dict[str, Any]) -> bool:
-    """Return whether all keys of a table, at least one, are keys of ``[defaults]``, also if they are misspelled."""
-    known = [*_types_of_keys(("defaults",))]
-    return bool(table) and all(key in known or closest_match(key, known) for key in table)
+    """Return whether a table has only keys of ``[defaults]``, correct or misspelled; False for an empty table."""
+    default_keys = [*_types_of_keys(("defaults",))]
+    return bool(table) and all(key in default_keys or closest_match(key, default_keys) for key in table)
 
 
-def _similar_keys(table: tuple[str, ...], typed: str, value: Any) -> list[str]:
-    """Return the keys that were probably meant, the most similar first; those of tables in this table have dots."""
+def _similar_keys(table: tuple[str, ...], unknown_key: str, value: Any) -> list[str]:
+    """Return the most similar keys, the best first; keys of tables within this table are dotted."""
     types = _types_of_keys(table)
     for name, kind in list(types.items()):
         if dataclasses.is_dataclass(kind):
             types.update({f"{name}.{key}": hint for key, hint in _types_of_fields(kind).items()})
-    fitting = [key for key, kind in types.items() if _is_table(kind) == isinstance(value, dict)]
-    elsewhere = [key for key in fitting if key.rpartition(".")[2] == typed]
-    score = {key: _similarity(typed, key) for key in fitting}
-    least = 1 if 1 in score.values() else 1 / 3
-    near = sorted((key for key in score if score[key] >= least), key=lambda key: -score[key])
-    if not near:  # misspelled, and of a table in this one: partion for defaults.partition
-        last_words = [key.rpartition(".")[2] for key in fitting]
-        meant = closest_match(typed, last_words)
-        near = [key for key, word in zip(fitting, last_words, strict=True) if word == meant]
-    misspelled = closest_match(typed, valid_keys(table))
-    if misspelled and not elsewhere and (misspelled in fitting or not near):
-        return [misspelled]
-    return list(dict.fromkeys([*elsewhere, *near]))[:_SHOWN]
+    keys_of_type = [key for key, kind in types.items() if _is_table(kind) == isinstance(value, dict)]
+    same_name_keys = [key for key in keys_of_type if key.rpartition(".")[2] == unknown_key]
+    scores = {key: _similarity(unknown_key, key) for key in keys_of_type}
+    min_score = 1 if 1 in scores.values() else 1 / 3
+    similar_keys = sorted((key for key in scores if scores[key] >= min_score), key=lambda key: -scores[key])
+    if not similar_keys:  # a misspelled key of a table within this table: partion for defaults.partition
+        last_words = [key.rpartition(".")[2] for key in keys_of_type]
+        closest_word = closest_match(unknown_key, last_words)
+        similar_keys = [key for key, word in zip(keys_of_type, last_words, strict=True) if word == closest_word]
+    correct_key = closest_match(unknown_key, valid_keys(table))
+    if correct_key and not same_name_keys and (correct_key in keys_of_type or not similar_keys):
+        return [correct_key]
+    return list(dict.fromkeys([*same_name_keys, *similar_keys]))[:_MAX_SIMILAR_KEYS]
 
 
-def _similarity(typed: str, key: str) -> float:
-    """Return the share of words that two keys have in common; 0 without a word of the key itself."""
-    meant = _words("_".join(_SYNONYMS.get(word, word) for word in _words(typed)))
-    own = _words(key.rpartition(".")[2]) - _WEAK
+def _similarity(unknown_key: str, key: str) -> float:
+    """Return the fraction of words that two keys have in common; 0 if they share no word of the key's last part."""
+    synonyms = _split_words("_".join(_SYNONYMS.get(word, word) for word in _split_words(unknown_key)))
+    key_words = _split_words(key.rpartition(".")[2]) - _FREQUENT_WORDS
     return max(
-        len(words & _words(key)) / len(words | _words(key)) * bool(words & own) for words in (_words(typed), meant)
+        len(words & _split_words(key)) / len(words | _split_words(key)) * bool(words & key_words)
+        for words in (_split_words(unknown_key), synonyms)
     )
 
 
-def _words(key: str) -> set[str]:
+def _split_words(key: str) -> set[str]:
     """Return the words of a key, in the singular."""
     return {word.rstrip("s") for word in key.replace(".", "_").replace("-", "_").lower().split("_")}
 
 
 def _types_of_keys(table: tuple[str, ...]) -> dict[str, Any]:
     """Return the type of each key of a table of a site file."""
-    kind: Any = Site
-    steps = list(table)
-    while steps and kind:
-        hint = get_type_hints(kind)[steps.pop(0)]
-        parts = get_args(hint)
-        if parts and steps:
-            steps.pop(0)  # the name of a partition
-        kind = next((part for part in (hint, *parts) if dataclasses.is_dataclass(part)), None)
-    return {name: hint for name, hint in _types_of_fields(kind).items() if (kind, name) != (Site, "name")}
+    table_class: Any = Site
+    path = list(table)
+    while path and table_class:
+        key_type = get_type_hints(table_class)[path.pop(0)]
+        type_arguments = get_args(key_type)
+        if type_arguments and path:
+            path.pop(0)  # the name of a partition
+        table_class = next((part for part in (key_type, *type_arguments) if dataclasses.is_dataclass(part)), None)
+    return {
+        name: key_type
+        for name, key_type in _types_of_fields(table_class).items()
+        if (table_class, name) != (Site, "name")
+    }
 
 
-def _types_of_fields(kind: Any) -> dict[str, Any]:
-    return {field.name: get_type_hints(kind)[field.name] for field in dataclasses.fields(kind)} if kind else {}
+def _types_of_fields(table_class: Any) -> dict[str, Any]:
+    return (
+        {field.name: get_type_hints(table_class)[field.name] for field in dataclasses.fields(table_class)}
+        if table_class
+        else {}
+    )
 
 
-def _is_table(kind: Any) -> bool:
-    return dataclasses.is_dataclass(kind) or get_origin(kind) is dict
+def _is_table(key_type: Any) -> bool:
+    return dataclasses.is_dataclass(key_type) or get_origin(key_type) is dict
 
 
-def _either(keys: list[str]) -> str:
+def _join_with_or(keys: list[str]) -> str:
     return " or ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))

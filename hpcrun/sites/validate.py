@@ -21,71 +21,73 @@ if TYPE_CHECKING:
 
 
 def validate(values: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> Site:
-    """Return the site that the merged values of its files describe.
+    """Return the site for the merged values of its site files.
 
     Args:
-        values: The values, and the site's name.
-        origins: The file each value came from, by its key path.
+        values: The merged values, with the site's name.
+        origins: The file of each value, by its key path.
 
     Raises:
-        HpcrunError: The file, line, key, value, valid values and closest valid name of each fault.
+        HpcrunError: The message contains the file, line, key, value, valid values and closest valid name of each fault.
     """
     try:
         return TypeAdapter(Site).validate_python(values)
     except ValidationError as error:
         messages: dict[tuple[str, ...], str] = {}
-        for fault in error.errors():  # one for each type that the value may have
-            if _is_about_the_other_kind(dict(fault)):
+        for fault in error.errors():  # pydantic reports a fault for each type that a value may have
+            if _is_of_other_type(dict(fault)):
                 continue
-            for inner in _inner_errors(dict(fault)):
-                key, text = _describe_fault(dict(fault), inner, origins)
+            for check_error in _errors_of_own_checks(dict(fault)):
+                key, text = _describe_fault(dict(fault), check_error, origins)
                 messages.setdefault(key, text)
-        unknown = any(fault["type"] == _UNKNOWN_KEY for fault in error.errors())
-        raise HpcrunError("\n".join(messages.values()), hint=unknown_keys.HINT if unknown else None) from None
+        has_unknown_key = any(fault["type"] == _UNKNOWN_KEY for fault in error.errors())
+        raise HpcrunError(
+            "\n".join(messages.values()), hint=unknown_keys.LIST_KEYS_HINT if has_unknown_key else None
+        ) from None
 
 
 _UNKNOWN_KEY = "unexpected_keyword_argument"
-"""Pydantic's name of the fault."""
+"""Pydantic's error type for an unknown key."""
 
 _LAUNCHER_TABLE, _LAUNCHER_NAME = "CustomLauncher", "function-after[require(), str]"
-"""What pydantic adds to the path to a fault of the key launcher, which may be a table or a text."""
+"""Words that pydantic adds to the path of a fault in the key launcher, which may be a table or a text."""
 
 
-def _is_about_the_other_kind(fault: dict[str, Any]) -> bool:
-    """Return whether a fault of the key launcher is only that a text is no table, or a table no text."""
-    other = {_LAUNCHER_TABLE: ("dataclass_type", str), _LAUNCHER_NAME: ("string_type", dict)}
-    return any((fault["type"], type(fault["input"])) == other.get(part) for part in fault["loc"])
+def _is_of_other_type(fault: dict[str, Any]) -> bool:
+    """Return whether a fault of the key launcher is about the other type: a text is no table, or a table is no text."""
+    faults_of_other_type = {_LAUNCHER_TABLE: ("dataclass_type", str), _LAUNCHER_NAME: ("string_type", dict)}
+    return any((fault["type"], type(fault["input"])) == faults_of_other_type.get(part) for part in fault["loc"])
 
 
-def _inner_errors(fault: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the errors of hpcrun's own checks in a fault; one None where pydantic found it."""
-    inner = fault.get("ctx", {}).get("error")
-    return (inner, *inner.others) if isinstance(inner, FieldError) else (inner,)
+def _errors_of_own_checks(fault: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the errors of hpcrun's own checks in a fault; ``(None,)`` if pydantic itself found the fault."""
+    error = fault.get("ctx", {}).get("error")
+    return (error, *error.others) if isinstance(error, FieldError) else (error,)
 
 
 def _describe_fault(
-    fault: dict[str, Any], inner: Any, origins: dict[tuple[str, ...], Path]
+    fault: dict[str, Any], check_error: Any, origins: dict[tuple[str, ...], Path]
 ) -> tuple[tuple[str, ...], str]:
-    """Return the key with a fault, and its message."""
+    """Return the key of the wrong value, and the message about it."""
     path = tuple(str(part) for part in fault["loc"] if part not in {_LAUNCHER_TABLE, _LAUNCHER_NAME})
     value, reason = fault["input"], fault["msg"]
-    if isinstance(inner, FieldError):
-        path, value, reason = (*path, *inner.parents, inner.field), inner.value, inner.reason
-        meant = resource_hints.propose_value((*inner.parents, inner.field)[0], value)
-        if meant and ("defaults" not in path or is_valid(inner.field, meant)):
-            reason += f"; did you mean {toml.literal(meant)}?"
-    elif isinstance(inner, ValueError):
-        reason = str(inner)
+    if isinstance(check_error, FieldError):
+        path, value, reason = (*path, *check_error.parents, check_error.field), check_error.value, check_error.reason
+        proposed_value = resource_hints.propose_value((*check_error.parents, check_error.field)[0], value)
+        if proposed_value and ("defaults" not in path or is_valid(check_error.field, proposed_value)):
+            reason += f"; did you mean {toml.literal(proposed_value)}?"
+    elif isinstance(check_error, ValueError):
+        reason = str(check_error)
     if fault["type"] == "literal_error":
         reason = _expect_choice(value, fault["ctx"]["expected"])
-    if wanted := _EXPECTED.get(fault["type"]):
+    if wanted := _TYPE_MESSAGES.get(fault["type"]):
         reason = wanted(value, path)
     key = next((path[:length] for length in range(len(path), 0, -1) if path[:length] in origins), path)
     file = origins.get(key)
-    at = format_location(file, key) if file else "site file"
+    location = format_location(file, key) if file else "site file"
     if fault["type"] != _UNKNOWN_KEY:
-        return key, f"{at}: {'.'.join(key)} = {value!r}: {reason}"
-    return key, f"{at}: {unknown_keys.describe(path, value)}"
+        return key, f"{location}: {'.'.join(key)} = {value!r}: {reason}"
+    return key, f"{location}: {unknown_keys.describe(path, value)}"
 
 
 def _expect_list(value: Any, path: tuple[str, ...]) -> str:
@@ -96,9 +98,9 @@ def _expect_list(value: Any, path: tuple[str, ...]) -> str:
 
 
 def _expect_choice(value: Any, expected: str) -> str:
-    """Return the message about a value that is none of a list: ``'srun' or 'mpirun'`` in pydantic's words."""
-    like = closest_match(str(value), expected.replace("'", "").replace(" or ", ", ").split(", "))
-    return f"expected {expected}" + (f"; did you mean {toml.literal(like)}?" if like else "")
+    """Return the message about a value that is not in a list; pydantic formats the list as ``'srun' or 'mpirun'``."""
+    closest_name = closest_match(str(value), expected.replace("'", "").replace(" or ", ", ").split(", "))
+    return f"expected {expected}" + (f"; did you mean {toml.literal(closest_name)}?" if closest_name else "")
 
 
 def _expect_text(value: Any, _: tuple[str, ...]) -> str:
@@ -111,7 +113,7 @@ def _expect_table(_: Any, path: tuple[str, ...]) -> str:
     return f"expected a table: [{toml.format_key(*path)}], with keys of {', '.join(unknown_keys.valid_keys(path))}"
 
 
-_EXPECTED: dict[str, Callable[[Any, tuple[str, ...]], str]] = {
+_TYPE_MESSAGES: dict[str, Callable[[Any, tuple[str, ...]], str]] = {
     "tuple_type": _expect_list,
     "string_type": _expect_text,
     "missing": lambda *_: "this key is wanted",
@@ -120,4 +122,4 @@ _EXPECTED: dict[str, Callable[[Any, tuple[str, ...]], str]] = {
     **dict.fromkeys(["int_type", "int_parsing", "int_from_float"], lambda *_: "expected a whole number"),
     **dict.fromkeys(["bool_type", "bool_parsing"], lambda *_: "expected true or false"),
 }
-"""The expected type of a value, by pydantic's name of the fault."""
+"""Functions that format the message about a wrong type, by pydantic's error type."""

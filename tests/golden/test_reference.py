@@ -13,11 +13,11 @@ import pytest
 
 from hpcrun import paths
 from hpcrun.sites.key_reference import render_page
-from hpcrun.sites.schema import FILE, site_file_schema
+from hpcrun.sites.schema import SCHEMA_FILE, site_file_schema
 
 ROOT = Path(__file__).parents[2]
 GENERATED = {
-    f"site-configs/{FILE}": lambda: json.dumps(site_file_schema(), indent=2) + "\n",
+    f"site-configs/{SCHEMA_FILE}": lambda: json.dumps(site_file_schema(), indent=2) + "\n",
     "docs/site-keys.md": render_page,
 }
 SHIPPED = sorted(paths.shipped_folder("site-configs").glob("*.toml"))
@@ -38,7 +38,7 @@ def test_files_generated_from_the_model_are_current(name):
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_shipped_site_files_name_the_schema_and_are_valid(file):
-    assert file.read_text().partition("\n")[0] == f"#:schema ./{FILE}", (
+    assert file.read_text().partition("\n")[0] == f"#:schema ./{SCHEMA_FILE}", (
         f"the first line of {file.name} must be this one"
     )
     jsonschema.validate(tomllib.loads(file.read_text()), site_file_schema())

@@ -48,7 +48,7 @@ def recorded(found=None, **more):
 
 def said(record, *before):
     return [
-        one.says
+        one.sentence
         for one in benchmark_regressions.find_regressions(
             record, benchmark_regressions.comparable_records(record, before)
         )

@@ -313,7 +313,7 @@ def test_a_missing_launcher_is_accepted_inside_a_container(tmp_path):
     known = {**WELL, "mpiexec": "", "MPI library": "MPICH 4.2"}
     site = create_context("local", {}).site
     assert [row.check for row in checks.check_host(site, known) if row.severity == "error"] == ["launcher"]
-    assert [row.severity for row in checks.check_host(site, known, contained=True) if row.severity != "ok"] == []
+    assert [row.severity for row in checks.check_host(site, known, in_container=True) if row.severity != "ok"] == []
 
 
 def test_an_image_that_srun_opens_is_not_opened_on_the_login_node(slurm, look):
@@ -565,7 +565,7 @@ def test_a_module_that_fails_to_load_is_reported_with_its_message(module_system,
 ])  # fmt: skip
 def test_in_a_job_no_fix_suggests_starting_a_job(slurm, tmp_path, monkeypatch, check, text):
     (tmp_path / "mounts").write_text("22 1 0:21 / / rw - ext4 /dev/sda1 rw\n")
-    monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
+    monkeypatch.setattr(mounts, "MOUNT_TABLE", tmp_path / "mounts")
     (tmp_path / "c.toml").write_text(text)
     made = create_context(str(tmp_path / "c.toml"), {"account": "physics"})
     here = checks.run_check(made, on_login(check))[0]

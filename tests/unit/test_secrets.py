@@ -416,7 +416,7 @@ def test_redacted_text_is_restored_exactly(tmp_path_factory, words):
     text = json.dumps(kept)
     assert json.loads(secrets.restore_secrets(text, folder)) == ["prog", *words]
     source_line = f"source {folder}/{secrets.SECRETS_FILE}; " if vault.values else ""
-    program = f"{source_line}printf '%s\\0' {quoting.words(kept)}"
+    program = f"{source_line}printf '%s\\0' {quoting.quote_words(kept)}"
     out = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, cwd=folder).stdout
     assert out.split("\0")[:-1] == ["prog", *words]
     shutil.rmtree(folder)

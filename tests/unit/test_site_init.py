@@ -25,7 +25,7 @@ MOUNTS = """\
 def at(fake_slurm, monkeypatch, tmp_path):
     """Stand on a login node of a cluster."""
     for name in [
-        *discover_paths.VARIABLES,
+        *discover_paths.SCRATCH_VARIABLES,
         "LOADEDMODULES",
         "LMOD_VERSION",
         "MODULESHOME",
@@ -71,7 +71,7 @@ def test_a_discovered_site_file_loads_and_names_the_origin_of_values(at, cli, is
 def test_a_guess_is_marked_in_the_file_and_printed(at, cli, isolated_home, monkeypatch, tmp_path):
     at(slurm_clusters.RECORDED)
     (tmp_path / "mounts").write_text("22 1 0:21 / / rw - ext4 /dev/sda1 rw\n")
-    monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
+    monkeypatch.setattr(mounts, "MOUNT_TABLE", tmp_path / "mounts")
     _, _, err = cli("site", "init", "bed")
     file = isolated_home / "config/hpcrun/bed.toml"
     ((number, line),) = [(n, line) for n, line in enumerate(file.read_text().splitlines(), 1) if "TODO" in line]
@@ -199,10 +199,10 @@ def test_a_folder_is_on_the_innermost_of_the_mounts_that_it_is_below(tmp_path, m
         "23 1 0:22 /root / rw - xfs /dev/sdb1 rw",
     ]
     (tmp_path / "mounts").write_text("\n".join(lines))
-    monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
+    monkeypatch.setattr(mounts, "MOUNT_TABLE", tmp_path / "mounts")
     assert mounts.find_mount(Path(inner, "c")) == ("lustre", "mgs:/scratch")
     assert mounts.find_mount(tmp_path) == ("xfs", "/dev/sdb1/root"), "of two at one place, the last covers the first"
-    monkeypatch.setattr(mounts, "TABLE", tmp_path / "none")
+    monkeypatch.setattr(mounts, "MOUNT_TABLE", tmp_path / "none")
     assert mounts.find_mount(tmp_path) == ("", "")
 
 
@@ -210,7 +210,7 @@ def test_the_run_root_is_on_a_network_file_system(tmp_path, monkeypatch):
     scratch = tmp_path / "s"
     scratch.mkdir()
     (tmp_path / "mounts").write_text(MOUNTS.format(scratch=scratch))
-    monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
+    monkeypatch.setattr(mounts, "MOUNT_TABLE", tmp_path / "mounts")
     here = {"WORK": str(tmp_path), "SCRATCH": str(scratch), "HOME": str(tmp_path)}
     found = discover_paths.discover_run_root(here)
     assert (found.value, found.source) == ("${SCRATCH}/hpcrun-runs", f"$SCRATCH is {scratch}, on lustre")

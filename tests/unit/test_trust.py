@@ -144,7 +144,7 @@ def test_an_extended_file_is_checked(cli, shared, isolated_home, monkeypatch):
 def test_modes_that_let_others_write(shared, path, mode, words):
     (shared / path).chmod(mode)
     (source,) = [one for one in loader.load_site("ours").sources if one.file.stem == "ours"]
-    writer = write_access.find_other_writer(source.file, frozenset(), source.status)
+    writer = write_access.find_other_writer(source.file, frozenset(), source.file_stat)
     assert writer == (words and words.format(shared / path))
 
 
@@ -155,9 +155,9 @@ def test_files_in_a_private_folder_are_trusted(shared):
     (inner / "ours.toml").chmod(0o666)
     shared.chmod(0o700)
     source = Source.read(inner / "ours.toml")
-    assert write_access.find_other_writer(source.file, frozenset(), source.status) is None
+    assert write_access.find_other_writer(source.file, frozenset(), source.file_stat) is None
     shared.chmod(0o755)
-    assert write_access.find_other_writer(source.file, frozenset(), source.status)
+    assert write_access.find_other_writer(source.file, frozenset(), source.file_stat)
 
 
 @pytest.mark.parametrize("gid", [-1, pytest.param(SOMEBODY, marks=ROOT)])
@@ -170,8 +170,10 @@ def test_a_users_private_group_counts_as_the_user(shared, monkeypatch, gid):
     me = write_access.name_of_uid(os.geteuid())
     monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((me, "x", gid, members)))
     passwd = pwd.getpwuid(os.geteuid())
-    monkeypatch.setattr(pwd, "getpwnam", lambda _: pwd.struct_passwd((*passwd[:3], source.status.st_gid, *passwd[4:])))
-    everybody = [(me, os.geteuid(), source.status.st_gid)]
+    monkeypatch.setattr(
+        pwd, "getpwnam", lambda _: pwd.struct_passwd((*passwd[:3], source.file_stat.st_gid, *passwd[4:]))
+    )
+    everybody = [(me, os.geteuid(), source.file_stat.st_gid)]
     monkeypatch.setattr(
         pwd,
         "getpwall",
@@ -181,14 +183,14 @@ def test_a_users_private_group_counts_as_the_user(shared, monkeypatch, gid):
 
     def writer():
         write_access._primary_groups.cache_clear()
-        return write_access.find_other_writer(source.file, frozenset(), source.status)
+        return write_access.find_other_writer(source.file, frozenset(), source.file_stat)
 
     assert writer() is None
-    everybody.append(("bob", SOMEBODY, source.status.st_gid))  # whose primary group it is, too
+    everybody.append(("bob", SOMEBODY, source.file_stat.st_gid))  # whose primary group it is, too
     assert writer() == expected
     everybody[:] = [("somebody", 99, 99)]  # the user is not listed
-    assert writer() == (None if source.status.st_gid == os.geteuid() else expected)
-    everybody[:] = [(me, os.geteuid(), source.status.st_gid)]
+    assert writer() == (None if source.file_stat.st_gid == os.geteuid() else expected)
+    everybody[:] = [(me, os.geteuid(), source.file_stat.st_gid)]
     assert writer() is None
     members.append("bob")
     assert writer() == expected
@@ -208,10 +210,10 @@ def test_write_access_by_acl_is_detected(shared):
         pytest.skip("this file system has no POSIX ACLs")
     source = Source.read(file)
     assert (
-        write_access.find_other_writer(source.file, frozenset(), source.status)
+        write_access.find_other_writer(source.file, frozenset(), source.file_stat)
         == f"{write_access.name_of_uid(SOMEBODY)} may write {file}"
     )
-    assert write_access.find_other_writer(source.file, frozenset({SOMEBODY}), source.status) is None
+    assert write_access.find_other_writer(source.file, frozenset({SOMEBODY}), source.file_stat) is None
 
 
 @ROOT
@@ -222,13 +224,13 @@ def test_parent_folders_and_links_are_checked(shared, given):
     (shared / "link").symlink_to(real)
     (shared / "ours.toml").rename(real / "ours.toml")
     source = Source.read(shared / "link/ours.toml")
-    assert write_access.find_other_writer(source.file, frozenset(), source.status) is None
+    assert write_access.find_other_writer(source.file, frozenset(), source.file_stat) is None
     os.chown(shared / given, SOMEBODY, -1, follow_symlinks=False)
     assert (
-        write_access.find_other_writer(source.file, frozenset(), source.status)
+        write_access.find_other_writer(source.file, frozenset(), source.file_stat)
         == f"{write_access.name_of_uid(SOMEBODY)} owns {shared / given}"
     )
-    assert write_access.find_other_writer(source.file, frozenset({SOMEBODY}), source.status) is None
+    assert write_access.find_other_writer(source.file, frozenset({SOMEBODY}), source.file_stat) is None
 
 
 @ROOT

@@ -160,7 +160,7 @@ def _sources(names: list[str]) -> list[Source]:
             sources = [layer_files.read_source(path)]
         else:
             folders = [folder for _, folder in paths.config_layers()[1:]]
-            sources = list(loader.load_site(name, unallowed=True).sources)
+            sources = list(loader.load_site(name, include_unallowed=True).sources)
             sources += [
                 layer_files.read_source(file) for folder in folders for file in layer_files.list_templates(folder)
             ]

@@ -71,7 +71,7 @@ def _show(report: BenchmarkReport) -> None:
         ]
         print()
         output.table(("node", *(" ".join(LABELS[key]) for key in keys), ""), rows)
-    lines = [one.says for one in report.slow]
+    lines = [one.sentence for one in report.slow]
     if report.slow and len(nodes) > 1 and not any(len(one.nodes) == 1 for one in report.slow):
         advice = "A test of three nodes (-N 3) shows which of the two is slow, if only one is."
         lines.append(advice if len(nodes) == 2 else "No node is slower than the others.")

@@ -61,7 +61,7 @@ def _check_site(name: str) -> dict[str, Any]:
     from hpcrun.sites.lint import rules
 
     try:
-        loaded_site = loader.load_site(name, unallowed=True)
+        loaded_site = loader.load_site(name, include_unallowed=True)
     except HpcrunError as error:
         return {"site": name, "error": str(error), "warnings": []}
     findings = rules.lint_site(loaded_site)

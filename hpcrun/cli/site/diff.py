@@ -30,7 +30,9 @@ def diff(
     from hpcrun.sites import loader, toml
     from hpcrun.sites.differences import find_differences
 
-    differences = find_differences(loader.load_site(a, unallowed=True), loader.load_site(b, unallowed=True))
+    differences = find_differences(
+        loader.load_site(a, include_unallowed=True), loader.load_site(b, include_unallowed=True)
+    )
     if as_json:
         output.value(
             [

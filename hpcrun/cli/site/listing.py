@@ -41,7 +41,7 @@ def list_sites(
     for name, files in sorted(loader.list_site_files(paths.config_layers()).items()):
         tested, refused = "", list[str]()
         try:
-            loaded = loader.load_site(name, unallowed=True)
+            loaded = loader.load_site(name, include_unallowed=True)
             description, tested = loaded.site.description, benchmark_records.describe_last_test(loaded)
             refused = [f"{source.file}: {why}" for source in loaded.sources if (why := trust.refusal_reason(source))]
         except HpcrunError as error:

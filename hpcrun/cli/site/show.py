@@ -31,7 +31,7 @@ def show(
     from hpcrun.secrets import mask_value
     from hpcrun.sites import loader, project, toml
 
-    loaded_site = loader.load_selected_site(name, unallowed=True)
+    loaded_site = loader.load_selected_site(name, include_unallowed=True)
     for line in project.project_warnings():
         output.message(f"WARNING: NOT ALLOWED: {line}")
     values = {key: mask_value(value, key[-1]) for key, value in loaded_site.explicit_values().items()}

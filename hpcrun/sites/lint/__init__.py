@@ -1,1 +1,1 @@
-"""Checks of a site file for settings that are valid but probably wrong; they need no cluster."""
+"""Lint checks of a site file, without a cluster, for settings that are valid but probably wrong."""

@@ -18,24 +18,28 @@ FIX = "correct one of the two"
 
 
 def contradictory_limits(site: Site) -> Iterator[Finding]:
-    """Warn of limits that no job can meet on the site, or in one of its tables for some jobs; each once."""
-    whole = list(_find_contradictions(site.limits))
-    for (key, *_), says in whole:
-        yield finding_at(("limits", key), says, FIX)
-    for (kind, name), own in ((key, level) for key, level in iterate_levels(site) if isinstance(level, Partition)):
-        merged = own.apply_to(site)
-        for keys, says in _find_contradictions(merged.limits):
-            if (keys, says) not in whole:
-                key = next((key for key in keys if getattr(own, key) not in (None, ())), keys[0])
-                yield finding_at((kind, name, key), f"{LEVELS[kind]} {name}: {says}", FIX)
+    """Warn of contradicting limits of the site, or of a partition, QoS, constraint or account."""
+    site_contradictions = list(_find_contradictions(site.limits))
+    for (key, *_), problem in site_contradictions:
+        yield finding_at(("limits", key), problem, FIX)
+    for (kind, name), level_table in (
+        (key, level) for key, level in iterate_levels(site) if isinstance(level, Partition)
+    ):
+        merged_site = level_table.apply_to(site)
+        for keys, problem in _find_contradictions(merged_site.limits):
+            if (keys, problem) not in site_contradictions:
+                key = next((key for key in keys if getattr(level_table, key) not in (None, ())), keys[0])
+                yield finding_at((kind, name, key), f"{LEVELS[kind]} {name}: {problem}", FIX)
 
 
 def _find_contradictions(limits: Limits) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield pairs of contradicting keys, with a message."""
-    least, most, gpus = limits.min_nodes, limits.max_nodes, limits.gpus_per_node
-    if least and most and least > most:
-        says = f"min_nodes = {least} is more than max_nodes = {most}: every job is refused"
-        yield ("min_nodes", "max_nodes"), says
+    """Yield each pair of contradicting keys, with a message."""
+    min_nodes, max_nodes, gpus = limits.min_nodes, limits.max_nodes, limits.gpus_per_node
+    if min_nodes and max_nodes and min_nodes > max_nodes:
+        problem = f"min_nodes = {min_nodes} is more than max_nodes = {max_nodes}: every job is refused"
+        yield ("min_nodes", "max_nodes"), problem
     if beyond := [str(count) for count in limits.gpus_allowed if gpus is not None and count > gpus]:
-        says = f"gpus_allowed has {', '.join(beyond)}, but gpus_per_node is {gpus}: jobs with as many GPUs are refused"
-        yield ("gpus_allowed", "gpus_per_node"), says
+        problem = (
+            f"gpus_allowed has {', '.join(beyond)}, but gpus_per_node is {gpus}: jobs with as many GPUs are refused"
+        )
+        yield ("gpus_allowed", "gpus_per_node"), problem

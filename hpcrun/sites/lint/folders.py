@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_HOSTS = ("q", "z"), ("q7-x.example.org", "z7-x.example.org")  # hosts of two different clusters
 _NODE_LOCAL = re.compile(r"/(tmp|var/tmp|dev/shm|run)(/|$)")
-# the account is known before the job starts, from --account
+# SLURM_JOB_ACCOUNT is known before the job starts, from --account
 _JOB_VARIABLE = re.compile(r"\$\{(?!SLURM_JOB_ACCOUNT\})(SLURM_[A-Z_]+|TMPDIR)\}")
 
 
@@ -33,20 +33,20 @@ def too_wide_host_pattern(site: Site) -> Iterator[Finding]:
 
 
 def unshared_run_root(site: Site) -> Iterator[Finding]:
-    """Warn of run roots that other nodes, or processes outside the job, cannot see."""
+    """Warn of a run root that other nodes, or processes outside the job, cannot see."""
     root, key = site.run_root, ("run_root",)
     fix = 'name a folder on a file system that all nodes share, such as "${HOME}/hpcrun-runs"'
     if find_scheduler(site.scheduler).has_queue and _NODE_LOCAL.match(root):
         yield finding_at(key, f'run_root = "{root}" is in a folder that is local to each node', fix)
     elif variable := _JOB_VARIABLE.search(root):
-        says = f'run_root = "{root}": hpcrun creates it before the job starts, when {variable[1]} has another value'
-        yield finding_at(key, says, fix)
+        problem = f'run_root = "{root}": hpcrun creates it before the job starts, when {variable[1]} has another value'
+        yield finding_at(key, problem, fix)
     elif not root.startswith(("/", "~", "$")):
         yield finding_at(key, f'run_root = "{root}" is relative to the current directory', fix)
 
 
 def doubtful_local_scratch(site: Site) -> Iterator[Finding]:
-    """Warn of folders that cleanup searches by default, unless data are staged there, and shared or relative ones."""
+    """Warn of shared or relative folders in ``local_scratch``, and of folders that cleanup searches by default."""
     for number, folder in enumerate(site.local_scratch):
         if number and _NODE_LOCAL.match(folder) and not folder.startswith("/run"):
             yield finding_at(
@@ -55,8 +55,8 @@ def doubtful_local_scratch(site: Site) -> Iterator[Finding]:
                 "remove it",
             )
         elif folder.rstrip("/") == site.run_root.rstrip("/"):
-            says = f'local_scratch has "{folder}", which is run_root: all nodes share it'
-            yield finding_at(("local_scratch",), says, "list folders that are local to each node, or none")
+            problem = f'local_scratch has "{folder}", which is run_root: all nodes share it'
+            yield finding_at(("local_scratch",), problem, "list folders that are local to each node, or none")
         elif not folder.startswith(("/", "~", "$")):
-            says = f'local_scratch has "{folder}", which is relative: a job that stages data there would fail'
-            yield finding_at(("local_scratch",), says, "name the folder from the root, as in /local/${USER}")
+            problem = f'local_scratch has "{folder}", which is relative: a job that stages data there would fail'
+            yield finding_at(("local_scratch",), problem, "name the folder from the root, as in /local/${USER}")

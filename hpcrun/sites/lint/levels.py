@@ -1,4 +1,4 @@
-"""The levels of a site file (the site, and tables for some jobs) with the same keys, and findings about values."""
+"""Iteration over the levels of a site file, which share keys: the site, partitions, QoS, constraints, accounts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from hpcrun.sites.partition import Partition
 
 
-def finding_at(key: tuple[str, ...], what: str, fix: str, severity: Severity = "warning") -> Finding:
-    """Return a finding about the value of a key."""
-    return Finding(severity, "site file", what, fix, key=key)
+def finding_at(key: tuple[str, ...], problem: str, fix: str, severity: Severity = "warning") -> Finding:
+    """Return a finding about the value of a site key."""
+    return Finding(severity, "site file", problem, fix, key=key)
 
 
 def iterate_levels(site: Site) -> Iterator[tuple[tuple[str, ...], Site | Partition]]:
-    """Yield the site and its tables for some jobs, which share keys, each with its key path."""
+    """Yield the site, and each partition, QoS, constraint and account in it, with its key path."""
     yield (), site
     for table in LEVELS:
         for name, level in getattr(site, table).items():

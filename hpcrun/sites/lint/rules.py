@@ -23,7 +23,7 @@ RULES = (
     contradictions.contradictory_limits,
     job_defaults.defaults_for_another_partition,
     job_defaults.sbatch_option_with_key,
-    job_defaults.forbidden_own_option,
+    job_defaults.forbidden_site_option,
     units.size_in_mib,
     units.time_in_minutes,
     folders.too_wide_host_pattern,
@@ -43,7 +43,7 @@ RULES = (
     bash.set_e_in_setup,
     bash.syntax_errors,
 )
-"""The rules; each yields findings about a valid site."""
+"""All lint rules. A rule is a function that yields findings about a valid site."""
 
 
 def lint_site(loaded_site: LoadedSite) -> list[Finding]:
@@ -53,15 +53,17 @@ def lint_site(loaded_site: LoadedSite) -> list[Finding]:
 
 
 def _ineffective_unsets(loaded_site: LoadedSite) -> Iterator[Finding]:
-    """Warn of keys of ``unset`` that no lower file sets."""
+    """Warn of keys in ``unset`` that no file of a lower layer sets."""
     for file, key in loaded_site.ineffective_unsets:
         finding = finding_at(("unset",), f"unset names {key}, which no lower file sets", "correct or remove it")
         yield replace(finding, where=format_location(file, ("unset",)))
 
 
 def _add_location(finding: Finding, loaded_site: LoadedSite) -> Finding:
-    known = (finding.key[:length] for length in range(len(finding.key), 0, -1))
-    return replace(finding, where=next((origin for key in known if (origin := loaded_site.find_origin(key))), ""))
+    key_prefixes = (finding.key[:length] for length in range(len(finding.key), 0, -1))
+    return replace(
+        finding, where=next((origin for key in key_prefixes if (origin := loaded_site.find_origin(key))), "")
+    )
 
 
 def format_finding(finding: Finding, site: str) -> str:

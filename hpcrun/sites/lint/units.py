@@ -1,4 +1,4 @@
-"""Sizes and times without a unit, which Slurm reads in MiB and minutes."""
+"""Checks for sizes and times without a unit, which Slurm reads in MiB and minutes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def size_in_mib(site: Site) -> Iterator[Finding]:
-    """Warn of the memory of a node or job below 1000 MiB, probably meant in GiB."""
+    """Warn of a memory size below 1000 MiB, which is probably in GiB."""
     for key, value in _iterate_values(site, ("mem_per_node",), ("mem", "mem_per_gpu")):
         if re.fullmatch(r"[1-9]\d{0,2}", value):
             yield finding_at(key, f"{key[-1]} = {value} is {value} MiB", f'for GiB: {key[-1]} = "{value}G"')
 
 
 def time_in_minutes(site: Site) -> Iterator[Finding]:
-    """Warn of a time limit of 24, 48 or 72 minutes, probably meant in hours."""
+    """Warn of a time limit of 24, 48 or 72 minutes, which is probably in hours."""
     for key, value in _iterate_values(site, ("max_time",), ("time",)):
         if value in {"24", "48", "72"}:
             yield finding_at(key, f"{key[-1]} = {value} is {value} minutes", f'for hours: {key[-1]} = "{value}:00:00"')
@@ -31,10 +31,10 @@ def time_in_minutes(site: Site) -> Iterator[Finding]:
 def _iterate_values(
     site: Site, limits: tuple[str, ...], defaults: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the values of keys of all limits and defaults, as texts, with their key paths."""
+    """Yield the key path and the value, as text, of some limits and defaults in all levels of a site."""
     for path, level in iterate_levels(site):
-        own = level if path else site.limits
-        above = path or ("limits",)
-        values = [((*above, name), getattr(own, name)) for name in limits]
+        level_limits = level if path else site.limits
+        parent_key = path or ("limits",)
+        values = [((*parent_key, name), getattr(level_limits, name)) for name in limits]
         values += [((*path, "defaults", name), getattr(level.defaults, name)) for name in defaults]
         yield from ((key, str(value)) for key, value in values if value is not None)
