@@ -1,4 +1,4 @@
-"""The files that the ranks of a site's benchmark leave in its run directory (``workloads/allreduce``)."""
+"""The files that the ranks of a site's benchmark (``workloads/allreduce``) write to the run directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchmarkRank:
-    """One rank and its host; a text is empty if the value is unknown.
+    """A rank of the benchmark and its host; a text is empty if unknown.
 
     Attributes:
         host: The host's name.
@@ -37,10 +37,10 @@ class BenchmarkRank:
 
 @dataclass(frozen=True)
 class BenchmarkRanks:
-    """The ranks, ``ranks.json``.
+    """The ranks of the benchmark: the content of ``ranks.json``.
 
     Attributes:
-        ranks: All ranks, in order.
+        ranks: All ranks, in rank order.
     """
 
     ranks: Sequence[BenchmarkRank]
@@ -48,7 +48,7 @@ class BenchmarkRanks:
 
 @dataclass(frozen=True)
 class AllreduceTime:
-    """MPI_Allreduce of one message size.
+    """The time of MPI_Allreduce for one message size.
 
     Attributes:
         median_us: The median time in microseconds.
@@ -61,7 +61,7 @@ class AllreduceTime:
 
 @dataclass(frozen=True)
 class AllreduceTimes:
-    """MPI_Allreduce of all ranks, ``allreduce.json``.
+    """The times of MPI_Allreduce with all ranks: the content of ``allreduce.json``.
 
     Attributes:
         sizes: The times, the smallest message first.
@@ -72,11 +72,11 @@ class AllreduceTimes:
 
 @dataclass(frozen=True)
 class NodeSpeed:
-    """The mean speed of the ranks of a node.
+    """The mean speed of a node's ranks.
 
     Attributes:
-        compute_GFLOPS: 10^9 floating-point operations per second.
-        memory_GBps: 10^9 bytes per second.
+        compute_GFLOPS: Speed of computation in 10^9 floating-point operations per second.
+        memory_GBps: Memory bandwidth in 10^9 bytes per second.
     """
 
     compute_GFLOPS: float  # noqa: N815
@@ -85,10 +85,10 @@ class NodeSpeed:
 
 @dataclass(frozen=True)
 class NodePair:
-    """The network between two nodes.
+    """The speed of the network between two nodes.
 
     Attributes:
-        nodes: Their names.
+        nodes: The names of the two nodes.
         latency_us: The latency in microseconds.
         bandwidth_GBps: The bandwidth in 10^9 bytes per second.
     """
@@ -100,11 +100,11 @@ class NodePair:
 
 @dataclass(frozen=True)
 class NodeSpeeds:
-    """The speed of nodes and of the network between them, ``nodes.json``.
+    """The speed of nodes and of the network between them: the content of ``nodes.json``.
 
     Attributes:
-        nodes: The nodes, by name.
-        pairs: Pairs of nodes.
+        nodes: The speed of each node, by node name.
+        pairs: The speed of the network between pairs of nodes.
     """
 
     nodes: Mapping[str, NodeSpeed]
@@ -112,7 +112,7 @@ class NodeSpeeds:
 
 
 def read_ranks(run: Run) -> Sequence[BenchmarkRank]:
-    """Return the ranks; empty before rank 0 has written them."""
+    """Return the ranks; empty before rank 0 has written ``ranks.json``."""
     with suppress(FileNotFoundError, records.BadRecordError, ValueError):
         value = records.parse_json(records.read_text(run.directory / "ranks.json"))
         return parse_record(BenchmarkRanks, {"ranks": value}).ranks
@@ -120,18 +120,18 @@ def read_ranks(run: Run) -> Sequence[BenchmarkRank]:
 
 
 def read_allreduce(run: Run) -> AllreduceTimes | None:
-    """Return the times of MPI_Allreduce; None before rank 0 has written them."""
-    found = _read(run, "allreduce.json", AllreduceTimes)
-    return found if found and found.sizes else None
+    """Return the times of MPI_Allreduce; None before rank 0 has written ``allreduce.json``."""
+    times = _read_result_file(run, "allreduce.json", AllreduceTimes)
+    return times if times and times.sizes else None
 
 
 def read_nodes(run: Run) -> NodeSpeeds | None:
-    """Return the speed of nodes; None before rank 0 has written it."""
-    found = _read(run, "nodes.json", NodeSpeeds)
-    return found if found and found.nodes else None
+    """Return the speed of nodes; None before rank 0 has written ``nodes.json``."""
+    speeds = _read_result_file(run, "nodes.json", NodeSpeeds)
+    return speeds if speeds and speeds.nodes else None
 
 
-def _read(run: Run, name: str, model: type[Record]) -> Record | None:
+def _read_result_file(run: Run, name: str, model: type[Record]) -> Record | None:
     with suppress(records.BadRecordError):
         return records.read_record(run.directory / name, model)
     return None

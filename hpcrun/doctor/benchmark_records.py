@@ -1,4 +1,4 @@
-"""The records of a site's benchmarks: a line per test in ``NAME.tested.jsonl``, beside the site file if writable."""
+"""The records of a site's benchmarks: one line each in ``NAME.tested.jsonl``, beside the site file if possible."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ Metrics = dict[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkRecord:
-    """The record of one test of a site.
+    """The record of one benchmark of a site.
 
     Attributes:
-        time: The end of the test, as ``2026-05-31T14:00:00+00:00``.
-        site: The site.
-        user: The user who ran the test.
+        time: The time at which the benchmark ended, as ``2026-05-31T14:00:00+00:00``.
+        site: The name of the site.
+        user: The user who ran the benchmark.
         job_id: The job's id.
         partition: The partition; empty if none was requested.
         nodes: The number of nodes.
         ranks: The number of ranks.
         nodelist: The names of the nodes, as a Slurm node list.
-        failed: The failed step; empty if the test succeeded.
+        failed: The name of the failed step; empty if the benchmark succeeded.
         slow: The regressions as text; empty if there were none.
         versions: Versions of hpcrun, the MPI library, Slurm, Python and the kernel, and the network devices.
-        figures: Metrics of MPI_Allreduce of all ranks: ``latency_us`` and ``bandwidth_GBps``.
-        of_nodes: Metrics of each node; network metrics are those with its best partner.
+        figures: Metrics of MPI_Allreduce with all ranks: ``latency_us`` and ``bandwidth_GBps``.
+        of_nodes: Metrics by node name; network metrics are those of the node's best pair.
     """
 
     time: str
@@ -55,20 +55,20 @@ class BenchmarkRecord:
 
     @property
     def outcome(self) -> str:
-        """The outcome in a word or two."""
+        """The outcome: ``ok``, ``slow`` or ``FAILED (STEP)``."""
         return f"FAILED ({self.failed})" if self.failed else "slow" if self.slow else "ok"
 
-    def is_comparable_to(self, other: BenchmarkRecord) -> bool:
-        """Return whether the metrics of two tests are comparable."""
-        mine, theirs = ((one.site, one.partition, one.nodes, one.ranks) for one in (self, other))
-        return mine == theirs
+    def is_comparable_to(self, other_record: BenchmarkRecord) -> bool:
+        """Return whether the metrics of two benchmarks are comparable."""
+        own_setup, other_setup = ((one.site, one.partition, one.nodes, one.ranks) for one in (self, other_record))
+        return own_setup == other_setup
 
 
 def append_record(loaded_site: LoadedSite, record: BenchmarkRecord) -> Path | None:
-    """Append a record to a site's file with a single write, so that records of several users do not mix.
+    """Append a record to a site's record file with a single write, so that lines of several users do not mix.
 
     Returns:
-        The file, or None if it could not be written.
+        The record file; None if it could not be written.
     """
     line = (json.dumps(asdict(record)) + "\n").encode()
     for file in _record_files(loaded_site):
@@ -81,17 +81,17 @@ def append_record(loaded_site: LoadedSite, record: BenchmarkRecord) -> Path | No
 
 
 def _append_line(file: Path, line: bytes) -> None:
-    # O_NOFOLLOW: others may have put a link into a shared folder
+    # O_NOFOLLOW: another user may have put a link into a shared folder
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-    new = not file.exists()
-    number = os.open(file, flags, 0o644)
+    is_new = not file.exists()
+    descriptor = os.open(file, flags, 0o644)
     try:
-        if new and file.parent.stat().st_mode & 0o020:  # the folder is group-writable
+        if is_new and file.parent.stat().st_mode & 0o020:  # the folder is group-writable
             with suppress(OSError):
-                os.fchmod(number, 0o664)
-        os.write(number, line)
+                os.fchmod(descriptor, 0o664)
+        os.write(descriptor, line)
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def read_records(loaded_site: LoadedSite) -> list[BenchmarkRecord]:
@@ -106,55 +106,55 @@ def read_records(loaded_site: LoadedSite) -> list[BenchmarkRecord]:
 
 
 def _parse_record(line: str) -> BenchmarkRecord | None:
-    """Parse a record of any version of hpcrun; unknown fields and fields of another type are skipped."""
+    """Parse a record of any version of hpcrun; unknown fields, and fields of an unexpected type, are skipped."""
     try:
         values = json.loads(line)
-        known = {one.name: one for one in fields(BenchmarkRecord)}
-        kinds = {"int": int, "str": str}
-        kept = {
+        fields_by_name = {one.name: one for one in fields(BenchmarkRecord)}
+        types_by_name = {"int": int, "str": str}
+        known_values = {
             name: _escape_unprintable(value)
             for name, value in values.items()
-            if name in known and isinstance(value, kinds.get(str(known[name].type), dict))
+            if name in fields_by_name and isinstance(value, types_by_name.get(str(fields_by_name[name].type), dict))
         }
-        if not all(isinstance(version, str) for version in kept.get("versions", {}).values()):
+        if not all(isinstance(version, str) for version in known_values.get("versions", {}).values()):
             return None
-        for name in ("figures", *kept.get("of_nodes", {})):
-            table = kept.get("figures", {}) if name == "figures" else kept["of_nodes"][name]
-            if not all(type(value) in {int, float} and value > 0 for value in table.values()):
+        for name in ("figures", *known_values.get("of_nodes", {})):
+            metrics = known_values.get("figures", {}) if name == "figures" else known_values["of_nodes"][name]
+            if not all(type(value) in {int, float} and value > 0 for value in metrics.values()):
                 return None
-        return BenchmarkRecord(**kept)
+        return BenchmarkRecord(**known_values)
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
 
 
 def _escape_unprintable(value: Any) -> Any:
-    """Replace unprintable characters, because others may write these files."""
+    """Replace unprintable characters, because other users may write record files."""
     if isinstance(value, dict):
         return {_escape_unprintable(key): _escape_unprintable(one) for key, one in value.items()}
     return "".join(c if c.isprintable() else "?" for c in value) if isinstance(value, str) else value
 
 
 def _record_files(loaded_site: LoadedSite) -> list[Path]:
-    """Return the candidate files: beside the site's highest file, unless it is shipped, and in this user's folder."""
+    """Return the record files to try: beside the highest site file, unless it is shipped, and in this user's folder."""
     name = loaded_site.site.name
-    layered = loader.list_site_files().get(name, [])
-    given = [file for file in loaded_site.origins.values() if file.stem == name and file not in layered]
-    highest = [*layered, *given][-1:]
-    site_folders = [file.parent for file in highest if file.parent != paths.shipped_folder("site-configs")]
+    layer_files = loader.list_site_files().get(name, [])
+    path_files = [file for file in loaded_site.origins.values() if file.stem == name and file not in layer_files]
+    highest_file = [*layer_files, *path_files][-1:]
+    site_folders = [file.parent for file in highest_file if file.parent != paths.shipped_folder("site-configs")]
     return [folder / f"{name}.tested.jsonl" for folder in (*site_folders, paths.site_test_folder())]
 
 
 def describe_last_test(loaded_site: LoadedSite) -> str:
-    """Return the time, version and outcome of a site's last test; empty without one."""
+    """Return the time, version and outcome of a site's last benchmark; empty if there was none."""
     records = read_records(loaded_site)
     if not records:
         return ""
-    last = records[-1]
-    return f"{format_time(last.time)} by hpcrun {last.versions.get('hpcrun', '?')}: {last.outcome}"
+    last_record = records[-1]
+    return f"{format_time(last_record.time)} by hpcrun {last_record.versions.get('hpcrun', '?')}: {last_record.outcome}"
 
 
 def format_time(time: str) -> str:
-    """Return a record's time as local time, without seconds."""
+    """Format the time of a record as local time, without seconds."""
     from datetime import datetime
 
     with suppress(ValueError, OverflowError):

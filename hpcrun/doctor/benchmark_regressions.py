@@ -1,4 +1,4 @@
-"""Regressions of a site's benchmark: compared with earlier tests, or of one node compared with the others."""
+"""Regressions in a site's benchmark, compared with earlier benchmarks, or of a node compared with the other nodes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
 
 THRESHOLDS = {"latency_us": 0.5, "bandwidth_GBps": 0.2, "compute_GFLOPS": 0.2, "memory_GBps": 0.2}
-"""Relative thresholds of a regression; latency varies more between nodes and over time."""
+"""Relative thresholds of a regression, by metric; latency varies more than the others."""
 
 MAX_RECORDS = 20
-"""Maximum number of comparable earlier tests."""
+"""Maximum number of earlier benchmarks to compare with."""
 
 LABELS = {
     "latency_us": ("latency", "us"),
@@ -27,7 +27,7 @@ LABELS = {
     "compute_GFLOPS": ("compute", "GFLOPS"),
     "memory_GBps": ("memory", "GB/s"),
 }
-"""Names and units of the metrics."""
+"""Names and units of the metrics in messages."""
 
 NETWORK_METRICS = ("latency_us", "bandwidth_GBps")
 
@@ -37,10 +37,10 @@ class Regression:
     """A metric that is worse than usual.
 
     Attributes:
-        figure: The key of the metric.
+        figure: The name of the metric, a key of `LABELS`.
         value: The measured value.
         usual: The usual value.
-        beside: The origin of the usual value: ``the other nodes`` or ``5 earlier tests``.
+        beside: The source of the usual value: ``the other nodes`` or ``5 earlier tests``.
         nodes: The measured nodes; empty for the allreduce of all ranks.
     """
 
@@ -51,92 +51,100 @@ class Regression:
     nodes: tuple[str, ...] = ()
 
     @property
-    def says(self) -> str:
-        """The regression as a sentence."""
+    def sentence(self) -> str:
+        """A sentence about the regression."""
         name, unit = LABELS[self.figure]
-        part, usual = (
+        relative_change, usual_text = (
             abs(self.value - self.usual) / self.usual,
             f"the {format_value(self.usual)} {unit} of {self.beside}",
         )
-        how = f"{100 * part:.0f} % {'more' if self.value > self.usual else 'less'} than"
-        if part >= 1:
-            how = f"{part + 1:.0f} times"
-        figures = f"{format_value(self.value)} {unit}, {how} {usual}"
+        comparison = f"{100 * relative_change:.0f} % {'more' if self.value > self.usual else 'less'} than"
+        if relative_change >= 1:
+            comparison = f"{relative_change + 1:.0f} times"
+        values = f"{format_value(self.value)} {unit}, {comparison} {usual_text}"
         if not self.nodes:
-            return f"the allreduce's {name} is {figures}"
+            return f"the allreduce's {name} is {values}"
         if len(self.nodes) == 1:
-            return f"node {self.nodes[0]} is slow: its {name} is {figures}"
+            return f"node {self.nodes[0]} is slow: its {name} is {values}"
         if self.figure in NETWORK_METRICS and len(self.nodes) == 2:
-            return f"the network between {' and '.join(self.nodes)} is slow: its {name} is {figures}"
-        return f"nodes {', '.join(self.nodes)} are slow: their {name} is {figures}"
+            return f"the network between {' and '.join(self.nodes)} is slow: its {name} is {values}"
+        return f"nodes {', '.join(self.nodes)} are slow: their {name} is {values}"
 
 
 def comparable_records(record: BenchmarkRecord, records: Iterable[BenchmarkRecord]) -> list[BenchmarkRecord]:
-    """Return the latest successful tests that are comparable with this one, oldest first.
+    """Return the latest successful benchmarks that are comparable with a benchmark, oldest first.
 
     Args:
-        record: This test.
-        records: Earlier tests, oldest first.
+        record: The record of the benchmark.
+        records: The records of earlier benchmarks, oldest first.
     """
     return [one for one in records if not one.failed and one.figures and one.is_comparable_to(record)][-MAX_RECORDS:]
 
 
-def find_regressions(record: BenchmarkRecord, before: Sequence[BenchmarkRecord]) -> list[Regression]:
-    """Return the regressions of a test: of nodes, then of the allreduce of all ranks.
+def find_regressions(record: BenchmarkRecord, earlier_records: Sequence[BenchmarkRecord]) -> list[Regression]:
+    """Return the regressions in a benchmark: of nodes, then of the allreduce of all ranks.
 
     Args:
-        record: The test.
-        before: Comparable earlier tests.
+        record: The record of the benchmark.
+        earlier_records: The records of comparable earlier benchmarks.
     """
-    found = [one for key in LABELS for one in _find_slow_nodes(key, record.of_nodes, before)]
-    tests = pluralize(len(before), "earlier test")
+    regressions = [one for key in LABELS for one in _find_slow_nodes(key, record.of_nodes, earlier_records)]
+    usual_source = pluralize(len(earlier_records), "earlier test")
     for key, value in record.figures.items():
-        usual = _median_of_known(one.figures.get(key) for one in before)
-        if usual and _is_worse(key, value, usual):
-            found.append(Regression(key, value, usual, tests))
-    return found
+        usual_value = _median_of_known(one.figures.get(key) for one in earlier_records)
+        if usual_value and _is_worse(key, value, usual_value):
+            regressions.append(Regression(key, value, usual_value, usual_source))
+    return regressions
 
 
-def changed_versions(record: BenchmarkRecord, before: Sequence[BenchmarkRecord]) -> dict[str, tuple[str, str]]:
-    """Return the versions that changed since the last earlier test, as pairs of old and new."""
-    was = before[-1].versions if before else {}
-    return {name: (was[name], now) for name, now in record.versions.items() if name in was and was[name] != now}
+def changed_versions(record: BenchmarkRecord, earlier_records: Sequence[BenchmarkRecord]) -> dict[str, tuple[str, str]]:
+    """Return the versions that changed since the last earlier benchmark, as (old, new) by name."""
+    old_versions = earlier_records[-1].versions if earlier_records else {}
+    return {
+        name: (old_versions[name], new)
+        for name, new in record.versions.items()
+        if name in old_versions and old_versions[name] != new
+    }
 
 
-def mark_regressions(steps: Iterable[Finding], found: Iterable[Regression]) -> list[Finding]:
-    """Return the steps, with warnings for those with regressions."""
-    names = {"nodes" if one.nodes else "allreduce" for one in found}
-    return [replace(step, severity="warning") if step.check in names else step for step in steps]
+def mark_regressions(steps: Iterable[Finding], regressions: Iterable[Regression]) -> list[Finding]:
+    """Return the benchmark steps; steps with regressions become warnings."""
+    slow_steps = {"nodes" if one.nodes else "allreduce" for one in regressions}
+    return [replace(step, severity="warning") if step.check in slow_steps else step for step in steps]
 
 
-def _find_slow_nodes(key: str, nodes: dict[str, Metrics], before: Sequence[BenchmarkRecord]) -> list[Regression]:
-    """Return nodes that are slower than the others, or else slower than in earlier tests."""
+def _find_slow_nodes(
+    key: str, nodes: dict[str, Metrics], earlier_records: Sequence[BenchmarkRecord]
+) -> list[Regression]:
+    """Return the nodes that are slower than the other nodes; if there are none, those slower than in earlier runs."""
     values = {name: figures[key] for name, figures in nodes.items() if key in figures}
     if not values:
         return []
-    # the worst of the better half: of two nodes the better one
-    usual = (median_low if _is_lower_better(key) else median_high)(values.values())
-    found = [
-        Regression(key, value, usual, "the other nodes", (n,))
+    # the median that is better: of two nodes, the value of the faster node
+    median_of_nodes = (median_low if _is_lower_better(key) else median_high)(values.values())
+    slow_nodes = [
+        Regression(key, value, median_of_nodes, "the other nodes", (n,))
         for n, value in values.items()
-        if _is_worse(key, value, usual)
+        if _is_worse(key, value, median_of_nodes)
     ]
-    known = _median_of_known(figures.get(key) for one in before for figures in one.of_nodes.values())
-    late = {name: value for name, value in values.items() if known and _is_worse(key, value, known)}
-    if found or not late or not known:
-        return found
-    tests = pluralize(len(before), "earlier test")
-    return [Regression(key, median(late.values()), known, tests, tuple(late))]
+    earlier_median = _median_of_known(figures.get(key) for one in earlier_records for figures in one.of_nodes.values())
+    slower_values = {
+        name: value for name, value in values.items() if earlier_median and _is_worse(key, value, earlier_median)
+    }
+    if slow_nodes or not slower_values or not earlier_median:
+        return slow_nodes
+    usual_source = pluralize(len(earlier_records), "earlier test")
+    return [Regression(key, median(slower_values.values()), earlier_median, usual_source, tuple(slower_values))]
 
 
 def _median_of_known(values: Iterable[float | None]) -> float | None:
-    there = [value for value in values if value]
-    return median(there) if there else None
+    known_values = [value for value in values if value]
+    return median(known_values) if known_values else None
 
 
 def _is_lower_better(key: str) -> bool:
     return key == "latency_us"
 
 
-def _is_worse(key: str, value: float, usual: float) -> bool:
-    return (value - usual if _is_lower_better(key) else usual - value) > THRESHOLDS[key] * usual
+def _is_worse(key: str, value: float, usual_value: float) -> bool:
+    return (value - usual_value if _is_lower_better(key) else usual_value - value) > THRESHOLDS[key] * usual_value

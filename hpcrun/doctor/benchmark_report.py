@@ -1,4 +1,4 @@
-"""The report on a site's benchmark: its steps, regressions and failure."""
+"""The report about a site's benchmark: its steps, regressions and failure."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ LOG_LINES = 15
 
 @dataclass(frozen=True)
 class BenchmarkReport:
-    """The report on a test of a site.
+    """The report about a benchmark of a site.
 
     Attributes:
-        run: Its job.
-        steps: Its steps.
-        record: Its record.
-        node_problems: What the doctor's checks found on its nodes, without what is well.
-        slow: Its regressions.
-        compared_records: The number of earlier tests that it was compared with.
-        changed: Versions that changed since the last of these.
-        explanation: Why it failed; None if it succeeded.
-        log: The last lines of the job's log if it failed.
-        warnings: Lint findings of the site file, which may explain a failure.
+        run: The benchmark's job.
+        steps: A finding for each step.
+        record: The benchmark's record.
+        node_problems: Warnings and errors of the doctor's checks about the job's nodes.
+        slow: The regressions.
+        compared_records: The number of earlier benchmarks that were compared.
+        changed: Versions that changed since the last earlier benchmark, as (old, new) by name.
+        explanation: Why the benchmark failed; None if it succeeded.
+        log: The last lines of the job's log; empty if the benchmark succeeded.
+        warnings: Lint findings about the site file, which may explain a failure.
         file: The file with the record; None if it was not written.
     """
 
@@ -63,7 +63,7 @@ class BenchmarkReport:
     file: Path | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON."""
+        """Return the report as values for JSON."""
         steps = [
             dict(zip(("name", "state", "says"), step, strict=True)) for step in benchmark_results.step_table(self.steps)
         ]
@@ -74,59 +74,60 @@ class BenchmarkReport:
             "steps": steps,
             **record, "pairs": [asdict(pair) for pair in nodes.pairs] if nodes else [],
             "node_problems": [one.as_json() for one in self.node_problems],
-            "slow": [{**asdict(one), "says": one.says} for one in self.slow], "compared_with": self.compared_records,
+            "slow": [{**asdict(one), "says": one.sentence} for one in self.slow],
+            "compared_with": self.compared_records,
             "changed": self.changed, "why": self.explanation.as_json() if self.explanation else None, "log": self.log,
             "warnings": [one.as_json() for one in self.warnings], "record": self.file and str(self.file),
         }  # fmt: skip
 
 
-def create_report(run: Run, plan: Plan, waited: Explanation | None, timeout: float) -> BenchmarkReport:
-    """Evaluate a test, and append it to the site's records if its job has run.
+def create_report(run: Run, plan: Plan, pending_reason: Explanation | None, timeout: float) -> BenchmarkReport:
+    """Evaluate a benchmark, and append it to the site's records if its job has run.
 
     Args:
-        run: Its completed job.
-        plan: The plan of that job.
-        waited: Why the job was still pending when it was cancelled; None if it was not.
+        run: The benchmark's completed job.
+        plan: The plan of the job.
+        pending_reason: Why the job was still pending when it was cancelled; None if it started.
         timeout: The timeout in the queue, in seconds.
     """
-    loaded_site, explanation = plan.loaded_site, waited or _explain_failure(run)
-    failed = explanation.diagnosis.summary if explanation else ""
-    if explanation and not failed:  # the job completed
-        failed = f"its results are not in {run.directory}: do the nodes see the same run_root as this host?"
-    if waited:
-        failed = site_job.pending_finding(waited, timeout).what
-    steps = benchmark_results.create_steps(run, failed, explanation.diagnosis.fix if explanation else "")
-    record = benchmark_results.create_record(run, _slurm_version(run), steps[-1].check if failed else "")
+    loaded_site, explanation = plan.loaded_site, pending_reason or _explain_failure(run)
+    failure = explanation.diagnosis.summary if explanation else ""
+    if explanation and not failure:  # the job completed
+        failure = f"its results are not in {run.directory}: do the nodes see the same run_root as this host?"
+    if pending_reason:
+        failure = site_job.pending_finding(pending_reason, timeout).what
+    steps = benchmark_results.create_steps(run, failure, explanation.diagnosis.fix if explanation else "")
+    record = benchmark_results.create_record(run, _slurm_version(run), steps[-1].check if failure else "")
     compared_records = benchmark_regressions.comparable_records(record, benchmark_records.read_records(loaded_site))
-    slow = [] if failed else benchmark_regressions.find_regressions(record, compared_records)
-    record = replace(record, slow="; ".join(one.says for one in slow))
+    regressions = [] if failure else benchmark_regressions.find_regressions(record, compared_records)
+    record = replace(record, slow="; ".join(one.sentence for one in regressions))
     return BenchmarkReport(
         run=run,
-        steps=benchmark_regressions.mark_regressions(steps, slow),
+        steps=benchmark_regressions.mark_regressions(steps, regressions),
         record=record,
         node_problems=checks.find_node_problems(
             CheckContext(loaded_site, plan, None), run, in_job.read_node_reports(run)
         ),
-        slow=slow,
+        slow=regressions,
         compared_records=len(compared_records),
         changed=benchmark_regressions.changed_versions(record, compared_records),
         explanation=explanation,
-        log=_last_lines(run) if failed else [],
+        log=_last_lines(run) if failure else [],
         warnings=rules.lint_site(loaded_site),
-        file=None if waited else benchmark_records.append_record(loaded_site, record),
+        file=None if pending_reason else benchmark_records.append_record(loaded_site, record),
     )
 
 
 def _explain_failure(run: Run) -> Explanation | None:
-    def all_written() -> bool:
+    def are_results_written() -> bool:
         return all(benchmark_results.describe_step(run, step) for step in benchmark_results.RESULT_STEPS)
 
-    complete = site_job.wait_for_results(run, all_written)
-    return None if complete and site_job.succeeded(run) else explain(run)
+    is_complete = site_job.wait_for_results(run, are_results_written)
+    return None if is_complete and site_job.succeeded(run) else explain(run)
 
 
 def _slurm_version(run: Run) -> str | None:
-    """Return Slurm's version if its commands report it."""
+    """Return Slurm's version; None without Slurm, or if its commands do not report it."""
     if not run.scheduler.uses_slurm:
         return None
     from hpcrun.doctor import discover_commands, discover_slurm

@@ -1,4 +1,4 @@
-"""The results of a site's benchmark, from the files in its run directory."""
+"""The results of a site's benchmark, from the files in the run directory."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
 
 RESULT_STEPS = ("ranks", "allreduce", "nodes")
-"""The steps after each of which rank 0 writes a file, in order; see `hpcrun.doctor.benchmark_files`."""
+"""The benchmark steps that end with a result file of rank 0, in order; see `hpcrun.doctor.benchmark_files`."""
 
 STEPS = ("job", *RESULT_STEPS, "end")
 STATES = {"ok": "ok", "warning": "slow", "error": "FAILED"}
-"""The state of a step by severity."""
+"""The state of a step, by the severity of its finding."""
 
 
 def describe_job(run: Run) -> str:
-    """Return the job's id, nodes and waiting time, as far as they are known."""
-    starts = run.nodes()
+    """Describe a job by its id, nodes and queue time, as far as they are known."""
+    nodes_of_starts = run.nodes()
     record = run.exit_record()
-    waited = f", waited {max(0, record.started - run.submission.submitted):.0f} s" if record else ""
-    return f"job {run.job_id}" + (f" on {starts[-1]}" if starts else "") + waited
+    queue_time = f", waited {max(0, record.started - run.submission.submitted):.0f} s" if record else ""
+    return f"job {run.job_id}" + (f" on {nodes_of_starts[-1]}" if nodes_of_starts else "") + queue_time
 
 
 def describe_step(run: Run, step: str) -> str | None:
-    """Describe the results of a step; None while it is not done.
+    """Describe the results of a benchmark step; None if the step is not complete.
 
     Args:
-        run: The job.
+        run: The benchmark's job.
         step: The step's name, one of `RESULT_STEPS`.
     """
     if step == "ranks":
@@ -61,10 +61,10 @@ def _describe_ranks(ranks: Sequence[BenchmarkRank]) -> str | None:
 
 
 def _describe_allreduce(times: AllreduceTimes) -> str:
-    figures = allreduce_metrics(times)
-    rate = figures.get("bandwidth_GBps")
-    between = f", bandwidth {format_value(rate)} GB/s" if rate else ": one rank only"
-    return f"latency {format_value(figures['latency_us'])} us{between}"
+    metrics = allreduce_metrics(times)
+    bandwidth = metrics.get("bandwidth_GBps")
+    bandwidth_text = f", bandwidth {format_value(bandwidth)} GB/s" if bandwidth else ": one rank only"
+    return f"latency {format_value(metrics['latency_us'])} us{bandwidth_text}"
 
 
 def _describe_nodes(speeds: NodeSpeeds) -> str:
@@ -81,55 +81,58 @@ def _format_range(name: str, values: list[float], unit: str) -> str:
 
 
 def allreduce_metrics(times: AllreduceTimes) -> Metrics:
-    """Return the latency, and the best bus bandwidth if there are several ranks."""
-    rates = [size.busbw_GBps for size in times.sizes if size.busbw_GBps]
-    return {"latency_us": times.sizes[0].median_us, **({"bandwidth_GBps": max(rates)} if rates else {})}
+    """Return the latency, and, with several ranks, the highest bus bandwidth."""
+    bandwidths = [size.busbw_GBps for size in times.sizes if size.busbw_GBps]
+    return {"latency_us": times.sizes[0].median_us, **({"bandwidth_GBps": max(bandwidths)} if bandwidths else {})}
 
 
 def node_metrics(speeds: NodeSpeeds) -> dict[str, Metrics]:
-    """Return each node's metrics; those of its best pair, because a slow node makes all its pairs slow."""
-    nodes = {name: asdict(node) for name, node in speeds.nodes.items()}
+    """Return the metrics by node.
+
+    Network metrics are those of a node's best pair, because a slow node makes all its pairs slow.
+    """
+    metrics_by_node = {name: asdict(node) for name, node in speeds.nodes.items()}
     for pair in speeds.pairs:
-        for node in (nodes[name] for name in pair.nodes if name in nodes):
+        for node in (metrics_by_node[name] for name in pair.nodes if name in metrics_by_node):
             node["latency_us"] = min(pair.latency_us, node.get("latency_us", pair.latency_us))
             node["bandwidth_GBps"] = max(pair.bandwidth_GBps, node.get("bandwidth_GBps", 0.0))
-    return nodes
+    return metrics_by_node
 
 
-def create_steps(run: Run, failed: str = "", fix: str = "") -> list[Finding]:
-    """Return the steps of a completed test, up to the failed one.
-
-    Args:
-        run: Its job.
-        failed: Why it failed; empty if it succeeded.
-        fix: How to correct it.
-    """
-    found = {name: describe_step(run, name) for name in RESULT_STEPS}
-    done = [ok("job", describe_job(run))] if run.start_count() else []
-    done += [ok(name, text) for name, text in found.items() if text and run.start_count()]
-    return [*done, error(STEPS[len(done)], failed, fix) if failed else ok("end", "exit code 0")]
-
-
-def step_table(found: list[Finding]) -> list[tuple[str, str, str]]:
-    """Return the name, state and result of each step; empty for steps that did not run."""
-    rows = [(step.check, STATES[step.severity], step.what) for step in found]
-    return rows + [(name, "", "") for name in STEPS[STEPS.index(found[-1].check) + 1 :]]
-
-
-def create_record(run: Run, slurm: str | None, failed: str = "") -> BenchmarkRecord:
-    """Create the record of a test.
+def create_steps(run: Run, reason: str = "", fix: str = "") -> list[Finding]:
+    """Return a finding for each step of a completed benchmark, up to the failed step.
 
     Args:
-        run: Its job.
-        slurm: Slurm's version.
-        failed: The failed step.
+        run: The benchmark's job.
+        reason: Why the benchmark failed; empty if it succeeded.
+        fix: How to correct the failure.
     """
-    ranks, measured, nodes = read_ranks(run), read_allreduce(run), read_nodes(run)
+    descriptions = {name: describe_step(run, name) for name in RESULT_STEPS}
+    completed_steps = [ok("job", describe_job(run))] if run.start_count() else []
+    completed_steps += [ok(name, text) for name, text in descriptions.items() if text and run.start_count()]
+    return [*completed_steps, error(STEPS[len(completed_steps)], reason, fix) if reason else ok("end", "exit code 0")]
+
+
+def step_table(steps: list[Finding]) -> list[tuple[str, str, str]]:
+    """Return the name, state and result of each benchmark step; state and result are empty if the step did not run."""
+    rows = [(step.check, STATES[step.severity], step.what) for step in steps]
+    return rows + [(name, "", "") for name in STEPS[STEPS.index(steps[-1].check) + 1 :]]
+
+
+def create_record(run: Run, slurm_version: str | None, failed_step: str = "") -> BenchmarkRecord:
+    """Create the record of a benchmark.
+
+    Args:
+        run: The benchmark's job.
+        slurm_version: Slurm's version; None without Slurm.
+        failed_step: The name of the failed step; empty if the benchmark succeeded.
+    """
+    ranks, allreduce_times, node_speeds = read_ranks(run), read_allreduce(run), read_nodes(run)
     resources = run.spec.resources.to_resources()
-    versions = {"hpcrun": __version__, **({"slurm": slurm} if slurm else {})}
+    versions = {"hpcrun": __version__, **({"slurm": slurm_version} if slurm_version else {})}
     for name in ("mpi", "python", "kernel", "network"):
-        if here := ", ".join(dict.fromkeys(filter(None, (getattr(rank, name) for rank in ranks)))):
-            versions[name] = here
+        if names := ", ".join(dict.fromkeys(filter(None, (getattr(rank, name) for rank in ranks)))):
+            versions[name] = names
     return BenchmarkRecord(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         site=run.spec.site.name,
@@ -139,8 +142,8 @@ def create_record(run: Run, slurm: str | None, failed: str = "") -> BenchmarkRec
         nodes=len({rank.host for rank in ranks}) or resources.nodes or 1,
         ranks=len(ranks) or resources.ranks,
         nodelist=next(reversed(run.nodes()), "") or " ".join(dict.fromkeys(rank.host for rank in ranks)),
-        failed=failed,
+        failed=failed_step,
         versions=versions,
-        figures=allreduce_metrics(measured) if measured else {},
-        of_nodes=node_metrics(nodes) if nodes else {},
+        figures=allreduce_metrics(allreduce_times) if allreduce_times else {},
+        of_nodes=node_metrics(node_speeds) if node_speeds else {},
     )

@@ -1,4 +1,4 @@
-"""The table of checks, and running them; a check that crashes or times out is a finding, too."""
+"""The table of the doctor's checks, and functions that run them; a check that crashes or times out is a finding."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from hpcrun.sites.model import Site
 
 TIMEOUT_SECONDS = 60.0
-"""Timeout of a check; the job's script has a shorter one."""
+"""Time in seconds; a check times out after twice this time, plus the timeout of the job script."""
 
 CLEANUP_SECONDS = 5.0
-"""Grace period of an interrupted check, to remove its files."""
+"""Grace period in which an interrupted check may remove its files."""
 
 Location = Literal["anywhere", "login", "node", "job"]
 Requirement = Literal["slurm", "answer", "job"]
@@ -49,12 +49,13 @@ class Check:
     """A check of a site, host or job.
 
     Attributes:
-        name: Its name in the output.
-        location: Where it runs: anywhere, on the site file alone; on the login node; on a node, and in the job's
-            script on the login node, too; on a completed job and the reports of its nodes.
-        run: Yields findings from the context; on a node, from the site and the node's facts; on a job, from the
-            context, the job and the reports of its nodes.
-        needs: slurm, a site with Slurm; answer, a Slurm that responds; job, a site whose files may be used.
+        name: The name of the check in the output.
+        location: ``anywhere``: checks only the site file. ``login``: runs on the login node. ``node``: runs on a node,
+            and in the job script on the login node. ``job``: checks a completed job and the reports of its nodes.
+        run: Function that yields findings. The function's argument is the context; for ``node``, the site and the
+            node's facts; for ``job``, the context, the job and the reports of its nodes.
+        needs: ``slurm``: a site with Slurm. ``answer``: a Slurm cluster that responds. ``job``: a site whose files the
+            user has allowed.
     """
 
     name: str
@@ -64,7 +65,7 @@ class Check:
 
 
 def _check_site_file(context: CheckContext) -> Iterator[Finding]:
-    """Check the site file with all rules of `hpcrun.sites.lint.rules`."""
+    """Check the site file with all lint rules (`hpcrun.sites.lint.rules`)."""
     if context.not_allowed:
         yield failure("site file", context.not_allowed)
     findings = rules.lint_site(context.loaded_site)
@@ -74,33 +75,33 @@ def _check_site_file(context: CheckContext) -> Iterator[Finding]:
 
 
 def _check_slurm(context: CheckContext) -> Iterator[Finding]:
-    """Check that Slurm responds, and list the checks that need it."""
+    """Check that Slurm responds; if not, list the checks that are skipped."""
     yield from slurm_checks.check_controller(context)
     if not context.slurm_answers:
-        rest = ", ".join(check.name for check in CHECKS if "answer" in check.needs)
-        yield warning("Slurm", f"skipped: {rest}", "repeat when Slurm responds")
+        skipped_checks = ", ".join(check.name for check in CHECKS if "answer" in check.needs)
+        yield warning("Slurm", f"skipped: {skipped_checks}", "repeat when Slurm responds")
 
 
 def _check_job_script(context: CheckContext) -> Iterator[Finding]:
-    """Check the environment of a job's programs with the job's own script."""
+    """Check the environment of a job's programs by running the job script on this host."""
     if context.container and not RUNTIMES[context.container.runtime].command:
-        who = "the job below" if context.in_job else "--in-job"
-        yield ok("job script", f"srun starts {context.container.image}, so only {who} checks it")
+        job_or_option = "the job below" if context.in_job else "--in-job"
+        yield ok("job script", f"srun starts {context.container.image}, so only {job_or_option} checks it")
         return
     try:
         context.host_report = script_probe.probe_host(context)
     except HpcrunError as reason:
         yield failure("job script", reason)
         return
-    yield from check_host(context.resolved_site, context.host_report.fact_texts, contained=bool(context.container))
+    yield from check_host(context.resolved_site, context.host_report.fact_texts, in_container=bool(context.container))
 
 
 def _check_nodes(context: CheckContext, _job: Run, nodes: Sequence[NodeReport]) -> Iterator[Finding]:
-    """Check all nodes, and report each problem once with the nodes that have it."""
+    """Check all nodes; report each problem once, with the nodes on which it occurs."""
     hosts_by_finding: dict[Finding, list[str]] = {}
     for node in nodes:
         facts = {**node.fact_texts, "host": node.host, "clock skew": str(node.measured.get("skew", 0))}
-        for finding in check_host(context.resolved_site, facts, contained=bool(context.container)):
+        for finding in check_host(context.resolved_site, facts, in_container=bool(context.container)):
             if finding.severity != "ok":
                 hosts_by_finding.setdefault(finding, []).append(node.host)
     for finding, hosts in hosts_by_finding.items():
@@ -140,11 +141,13 @@ CHECKS = (
 
 
 def login_checks(context: CheckContext) -> list[Check]:
-    """Return the checks to run on the login node; for a site that is not used, those that need no job."""
-    lacking = {"job"} if context.not_allowed else set()
-    lacking |= {"slurm", "answer"} if not find_scheduler(context.site.scheduler).uses_slurm else set()
+    """Return the checks to run on the login node; without those that need a job if the site's files are not allowed."""
+    unmet_needs = {"job"} if context.not_allowed else set()
+    unmet_needs |= {"slurm", "answer"} if not find_scheduler(context.site.scheduler).uses_slurm else set()
     return [
-        check for check in CHECKS if check.location in {"anywhere", "login"} and not lacking.intersection(check.needs)
+        check
+        for check in CHECKS
+        if check.location in {"anywhere", "login"} and not unmet_needs.intersection(check.needs)
     ]
 
 
@@ -156,70 +159,72 @@ def run_check(
     Args:
         context: The context.
         check: One of `login_checks`.
-        seconds: Timeout: an unreachable file server blocks for ever.
+        seconds: Timeout in seconds: a check may block forever if a file server is unreachable.
     """
     findings: list[Finding] = []
-    crash: list[BaseException] = []
-    done = threading.Event()  # after an interrupted join() a thread counts as finished (Python 3.11)
+    crashes: list[BaseException] = []
+    is_done = threading.Event()  # after an interrupted join() a thread counts as finished (Python 3.11)
 
-    def look() -> None:
+    def collect_findings() -> None:
         try:
             if "answer" not in check.needs or context.slurm_answers:
                 findings.extend(check.run(context))
-        except Exception as crashed:  # noqa: BLE001 - one check that fails is no reason to tell nothing of the others
-            crash.append(crashed)
+        except Exception as crashed:  # noqa: BLE001 - a check that crashes must not hide the findings of the others
+            crashes.append(crashed)
         finally:
-            done.set()
+            is_done.set()
 
     # a daemon thread does not delay the exit
-    threading.Thread(target=look, daemon=True).start()
+    threading.Thread(target=collect_findings, daemon=True).start()
     try:
-        done.wait(seconds)
+        is_done.wait(seconds)
     except BaseException:  # Ctrl+C, or SIGTERM
-        end = time.monotonic() + CLEANUP_SECONDS
-        while not done.is_set() and time.monotonic() < end:
+        deadline = time.monotonic() + CLEANUP_SECONDS
+        while not is_done.is_set() and time.monotonic() < deadline:
             kill_running_commands()
-            done.wait(0.1)
+            is_done.wait(0.1)
         raise
-    if not done.is_set():
+    if not is_done.is_set():
         fix = "a file server or a daemon does not respond: df and scontrol ping may show which"
         return [*findings, error(check.name, f"no answer in {seconds:.0f} s", fix)]
-    if crash:
-        what = f"{type(crash[0]).__name__}: {crash[0]}"
+    if crashes:
+        error_text = f"{type(crashes[0]).__name__}: {crashes[0]}"
         return [
             *findings,
-            error(check.name, f"this check failed: {what}", "the other checks are valid; please report this crash"),
+            error(
+                check.name, f"this check failed: {error_text}", "the other checks are valid; please report this crash"
+            ),
         ]
     return findings
 
 
-def check_host(site: Site, facts: Mapping[str, str], *, contained: bool = False) -> Iterator[Finding]:
-    """Run the checks of a host.
+def check_host(site: Site, facts: Mapping[str, str], *, in_container: bool = False) -> Iterator[Finding]:
+    """Run the checks of a host's software environment.
 
     Args:
         site: The site.
-        facts: The facts of the host.
-        contained: Whether the facts are from inside a container, which does not contain the launcher.
+        facts: The facts about the host.
+        in_container: Whether the facts are from inside a container, which does not contain the launcher.
     """
-    known = defaultdict(str, facts)  # another version of hpcrun may report fewer facts
+    facts_or_empty = defaultdict(str, facts)  # another version of hpcrun may report fewer facts
     for check in CHECKS:
-        if check.location == "node" and not (contained and check.run is job_environment.check_launcher):
-            yield from check.run(site, known)
+        if check.location == "node" and not (in_container and check.run is job_environment.check_launcher):
+            yield from check.run(site, facts_or_empty)
 
 
 def check_job(context: CheckContext, run: Run, nodes: Sequence[NodeReport]) -> list[Finding]:
-    """Run the checks of a completed job and of its nodes.
+    """Run the checks of a completed job and its nodes.
 
     Args:
         context: The context.
         run: The job.
         nodes: The reports from `hpcrun.doctor.in_job.wait_for_node_reports`.
     """
-    return [found for check in CHECKS if check.location == "job" for found in check.run(context, run, nodes)]
+    return [finding for check in CHECKS if check.location == "job" for finding in check.run(context, run, nodes)]
 
 
 def find_node_problems(context: CheckContext, run: Run, nodes: Sequence[NodeReport]) -> list[Finding]:
     """Return the warnings and errors about the nodes of a job, and about differences between them."""
-    found = [*in_job.check_gpus(context, run, nodes), *_check_nodes(context, run, nodes)]
-    found += node_differences.warn_of_differences(node_differences.compare_hosts(nodes, None))
-    return [finding for finding in found if finding.severity != "ok"]
+    findings = [*in_job.check_gpus(context, run, nodes), *_check_nodes(context, run, nodes)]
+    findings += node_differences.warn_of_differences(node_differences.compare_hosts(nodes, None))
+    return [finding for finding in findings if finding.severity != "ok"]

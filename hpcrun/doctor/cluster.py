@@ -26,7 +26,7 @@ class Cluster:
     Attributes:
         controller: The host of the running controller.
         settings: The output of ``scontrol show config``.
-        partitions: Its partitions, by name.
+        partitions: The partitions, by name.
         mpi_types: The output of ``srun --mpi=list``.
     """
 
@@ -37,15 +37,15 @@ class Cluster:
 
     @property
     def has_accounting(self) -> bool:
-        """Whether Slurm has an accounting database."""
+        """Whether the cluster has an accounting database."""
         return "slurmdbd" in self.settings.get("AccountingStorageType", "")
 
 
 def query_cluster(slurm: SlurmClient) -> Cluster:
-    """Query Slurm's state and configuration.
+    """Query the state and configuration of a Slurm cluster.
 
     Args:
-        slurm: Its commands.
+        slurm: The client of the Slurm cluster.
 
     Raises:
         HpcrunError: Slurm is not installed or does not respond.
@@ -54,16 +54,22 @@ def query_cluster(slurm: SlurmClient) -> Cluster:
     if missing := [name for name in ("sbatch", "squeue", "scancel", "sinfo", "scontrol") if not shutil.which(name)]:
         hint = "use a login node; on some clusters a module provides Slurm's commands; --site local works without them"
         raise HpcrunError(f"{', '.join(missing)}: not on PATH", hint=hint)
-    ping = slurm.query(["scontrol", "ping"])
-    up = re.search(r"(?:at (\S+) )?is UP", ping.out)
-    if not up:
+    ping_result = slurm.query(["scontrol", "ping"])
+    up_match = re.search(r"(?:at (\S+) )?is UP", ping_result.out)
+    if not up_match:
         hint = "wait, or ask the cluster's administrators: no job can be submitted now"
-        lines = [line for line in map(str.strip, ping.out.splitlines()) if line.startswith("Slurmctld")]  # no asterisks
-        raise HpcrunError(f"the controller does not respond: {'; '.join(lines) or ping.error_message}", hint=hint)
-    outputs = run_commands(SLURM_COMMANDS, slurm.query)
-    for question in ("partitions", "nodes"):
-        if fault := outputs[question].failure:
-            raise HpcrunError(f"{SLURM_COMMANDS[question][0]} fails: {fault}", hint="ask the cluster's administrators")
-    found = parse_partitions(outputs["partitions"].text, outputs["nodes"].text)
-    settings = discover_slurm.parse_config(outputs["config"].text)
-    return Cluster(up[1] or "", settings, {one.name: one for one in found}, outputs["mpi types"])
+        lines = [
+            line for line in map(str.strip, ping_result.out.splitlines()) if line.startswith("Slurmctld")
+        ]  # no asterisks
+        raise HpcrunError(
+            f"the controller does not respond: {'; '.join(lines) or ping_result.error_message}", hint=hint
+        )
+    results = run_commands(SLURM_COMMANDS, slurm.query)
+    for query_name in ("partitions", "nodes"):
+        if fault := results[query_name].failure:
+            raise HpcrunError(
+                f"{SLURM_COMMANDS[query_name][0]} fails: {fault}", hint="ask the cluster's administrators"
+            )
+    partitions = parse_partitions(results["partitions"].text, results["nodes"].text)
+    settings = discover_slurm.parse_config(results["config"].text)
+    return Cluster(up_match[1] or "", settings, {one.name: one for one in partitions}, results["mpi types"])

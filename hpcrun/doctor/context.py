@@ -1,4 +1,4 @@
-"""The context of all checks: a site, and the job that they examine."""
+"""The context of the doctor's checks: a site and a job."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from hpcrun.submission import Plan
 
 PROGRAM = Workload(name="doctor", program=(None, "-m", "hpcrun.doctor.node_probe"))
-"""The program that the site's Python runs on each node."""
+"""The program that the doctor runs on each node with the site's Python."""
 
 ENVIRONMENT = (("PYTHONSAFEPATH", "1"),)
-"""Variables of that program: Python imports no module of the current folder, which may be a cloned repository."""
+"""Environment variables of `PROGRAM`. Python must not import from the current folder, maybe a cloned repository."""
 
 
 @dataclass
 class CheckContext:
-    """A site, and a job with the site's default resources.
+    """A site, and the plan of a job with the site's default resources.
 
     Attributes:
         loaded_site: The site.
-        plan: The job; None if its script cannot be rendered.
-        refusal: Why hpcrun would not submit the job; None where it would.
+        plan: The plan of the job; None if its script cannot be rendered.
+        refusal: The error with which hpcrun would refuse the job; None if hpcrun would submit it.
         requested: The resources that the user requests, by Slurm's names.
-        lacks_only_user_options: Whether only options that users have to set are missing: an account, a time limit.
-        in_job: Whether nodes are also checked inside a job.
-        host_report: The report of `hpcrun.doctor.node_probe` on this host; None before it has run.
+        lacks_only_user_options: Whether the job lacks only options that users have to give: an account, a time limit.
+        in_job: Whether the doctor also checks nodes inside a job (``--in-job``).
+        host_report: The report of `hpcrun.doctor.node_probe` about this host; None before the probe has run.
     """
 
     loaded_site: LoadedSite
@@ -62,39 +62,39 @@ class CheckContext:
 
     @property
     def resolved_site(self) -> Site:
-        """The site's settings for the job."""
+        """The site with the settings for the job's partition, QoS, constraint and account."""
         return self.plan.spec.site if self.plan else self.site
 
     @property
     def not_allowed(self) -> HpcrunError | None:
-        """Why the site's files are not used; None where they are."""
+        """The error about site files that the user has not allowed; None if there are none."""
         return self.refusal if isinstance(self.refusal, NotAllowedError) else None
 
     @property
     def container(self) -> Container | None:
-        """The container that ranks run in."""
+        """The container in which the ranks run; None without a container."""
         return self.plan.spec.container if self.plan else None
 
     @property
     def account(self) -> str | None:
-        """The account that a job is charged to."""
+        """The account of the job: the requested one, else the site's default."""
         return str(chosen) if (chosen := self.requested.get("account") or self.site.defaults.account) else None
 
     @property
     def run_root(self) -> Path | None:
-        """The folder of run directories; None if it is unknown, as for the folder of an unset account."""
-        said = os.environ.get("HPCRUN_RUN_ROOT") or self.site.run_root
-        unknown = not self.account and "SLURM_JOB_ACCOUNT" in said
-        return self.plan.spec.run_dir.parent if self.plan and not unknown else None
+        """The folder of run directories; None if unknown, because it depends on an account that is not set."""
+        configured_root = os.environ.get("HPCRUN_RUN_ROOT") or self.site.run_root
+        is_unknown = not self.account and "SLURM_JOB_ACCOUNT" in configured_root
+        return self.plan.spec.run_dir.parent if self.plan and not is_unknown else None
 
     @property
     def slurm(self) -> SlurmClient:
-        """The commands of the site's Slurm."""
+        """The client of the site's Slurm cluster."""
         return SlurmClient(expand_slurm_conf(self.site.slurm_conf))
 
     @property
     def cluster(self) -> Cluster:
-        """The state and configuration of Slurm.
+        """The state and configuration of the site's Slurm cluster.
 
         Raises:
             HpcrunError: Slurm does not respond.
@@ -110,69 +110,75 @@ class CheckContext:
 
     @cached_property
     def _cluster(self) -> Cluster | HpcrunError:
-        """Slurm's state, or the error; cached, so that an unresponsive controller is queried once."""
+        """The state of the Slurm cluster, or the error; cached, so that a hanging controller costs only one timeout."""
         from hpcrun.doctor.cluster import query_cluster
 
-        if self.site.slurm_conf and self.not_allowed:  # Slurm's commands load plugins that this file names
+        if self.site.slurm_conf and self.not_allowed:  # Slurm commands load the plugins that slurm.conf names
             return self.not_allowed
         try:
             return query_cluster(self.slurm)
         except HpcrunError as failure:
             return failure
 
-    def at(self, *key: str) -> str:
-        """Return ``FILE:LINE`` of a value; empty where no file sets it."""
+    def location_of(self, *key: str) -> str:
+        """Return ``FILE:LINE`` of the value of a site key; empty if no file sets the key."""
         return self.loaded_site.find_origin(key) or ""
 
     def origin_in_resolved_site(self, *key: str) -> str:
-        """Return ``FILE:LINE`` of a value of `resolved_site`, which a table for some jobs may set."""
+        """Return ``FILE:LINE`` of a value of `resolved_site`, which a partition or other level may set."""
         levels = self.site.matching_levels(self.plan.spec.resources) if self.plan else []
-        found = [self.at(*level, *key) for level, _ in reversed(levels)]
-        return next(filter(None, [*found, self.at(*key)]), "")
+        locations = [self.location_of(*level, *key) for level, _ in reversed(levels)]
+        return next(filter(None, [*locations, self.location_of(*key)]), "")
 
 
-def create_context(name: str | None, requested: dict[str, Any]) -> CheckContext:
-    """Create the context of a site.
+def create_context(name: str | None, requested_resources: dict[str, Any]) -> CheckContext:
+    """Create the context of the checks of a site.
 
     Args:
         name: The site's name or file; None to detect it.
-        requested: The resources that the user requests, by Slurm's names.
+        requested_resources: The resources that the user requests, by Slurm's names.
 
     Raises:
         HpcrunError: The site file is not valid.
     """
     loaded_site = loader.load_selected_site(name)
     try:
-        return CheckContext(loaded_site, _plan(loaded_site, requested), None, requested)
+        return CheckContext(loaded_site, _plan(loaded_site, requested_resources), None, requested_resources)
     except NotAllowedError as refused:
-        return CheckContext(loaded_site, None, refused, requested)
+        return CheckContext(loaded_site, None, refused, requested_resources)
     except HpcrunError as refused:
         account = (loaded_site.site.limits.account_pattern or "x").replace("*", "x").replace("?", "x")
-        said = {"account": account, "time": 1, **requested}
-        for more in (said, {**said, "nodes": 1, "time": 1}):
+        added_options = {"account": account, "time": 1, **requested_resources}
+        for options in (added_options, {**added_options, "nodes": 1, "time": 1}):
             try:  # the rest of the site can still be checked
                 return CheckContext(
-                    loaded_site, _plan(loaded_site, more), refused, requested, lacks_only_user_options=more is said
+                    loaded_site,
+                    _plan(loaded_site, options),
+                    refused,
+                    requested_resources,
+                    lacks_only_user_options=options is added_options,
                 )
             except HpcrunError:
                 continue
-        return CheckContext(loaded_site, None, refused, requested)
+        return CheckContext(loaded_site, None, refused, requested_resources)
 
 
-def _plan(loaded_site: LoadedSite, requested: dict[str, Any]) -> Plan:
-    args = probe_arguments(loaded_site.site, requested)
-    return submission.plan(Request(None, resources=requested, environment=ENVIRONMENT), loaded_site, PROGRAM, args)
+def _plan(loaded_site: LoadedSite, requested_resources: dict[str, Any]) -> Plan:
+    args = probe_arguments(loaded_site.site, requested_resources)
+    return submission.plan(
+        Request(None, resources=requested_resources, environment=ENVIRONMENT), loaded_site, PROGRAM, args
+    )
 
 
-def probe_arguments(site: Site, requested: dict[str, Any]) -> tuple[str, ...]:
-    """Return the arguments of `PROGRAM`: the launcher of the jobs, unless the site file describes it.
+def probe_arguments(site: Site, requested_resources: dict[str, Any]) -> tuple[str, ...]:
+    """Return the arguments of `PROGRAM`: the name of the jobs' launcher; none if the site file describes the launcher.
 
     Args:
         site: The site.
-        requested: The resources that the user requests, by Slurm's names.
+        requested_resources: The resources that the user requests, by Slurm's names.
 
     Raises:
-        HpcrunError: The site has no such partition.
+        HpcrunError: The site does not have the requested partition.
     """
-    resolved = job_levels.resolve_site(requested, site)
-    return () if resolved.custom_launcher else (resolved.launcher_name,)
+    resolved_site = job_levels.resolve_site(requested_resources, site)
+    return () if resolved_site.custom_launcher else (resolved_site.launcher_name,)

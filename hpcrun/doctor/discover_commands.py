@@ -1,4 +1,4 @@
-"""Commands that discover a cluster, run in parallel so that a hanging controller costs only one timeout."""
+"""Commands that discover a cluster, run in parallel, so that a hanging controller costs only one timeout."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ MPI_COMMANDS = {
     "mpirun": ("mpirun", "--version"),
     "mpiexec": ("mpiexec", "--version"),
 }
-"""Commands that identify the MPI library of this Python, without MPI_Init, and the launchers."""
+"""Commands that identify the launchers, and the MPI library of this Python, without MPI_Init."""
 
 
 def account_commands() -> dict[str, tuple[str, ...]]:
     """Return the commands that query this user's accounts."""
-    table, user = ("sacctmgr", "--noheader", "--parsable2", "show"), user_name()
+    show_command, user = ("sacctmgr", "--noheader", "--parsable2", "show"), user_name()
     return {
-        "accounts": (*table, "assoc", f"user={user}", "format=account,cluster"),
-        "default account": (*table, "user", user, "format=defaultaccount"),
+        "accounts": (*show_command, "assoc", f"user={user}", "format=account,cluster"),
+        "default account": (*show_command, "user", user, "format=defaultaccount"),
     }
 
 
@@ -47,7 +47,7 @@ def run_commands(
         run: A function that runs one command, such as `hpcrun.schedulers.slurm_client.SlurmClient.query`.
 
     Returns:
-        Their results by the same names.
+        The result of each command, by the same names.
     """
     with ThreadPoolExecutor(len(commands)) as pool:
         return dict(zip(commands, pool.map(run, commands.values()), strict=True))

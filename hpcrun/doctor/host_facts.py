@@ -1,4 +1,4 @@
-"""Facts of a host: kernel, processors, memory, GPUs, file systems, limits, clock. Uses only the standard library."""
+"""Facts about a host: kernel, processors, memory, GPUs, file systems, limits, clock. The code needs no packages."""
 
 from __future__ import annotations
 
@@ -22,62 +22,66 @@ LIMITS = {
 _GIB = 1024**3
 
 
-def describe_host(names: list[str], driver: str) -> dict[str, Any]:
-    """Return static facts of the host, by their names in the output.
+def describe_host(gpu_names: list[str], driver_version: str) -> dict[str, Any]:
+    """Return static facts about this host, by their names in the output.
 
     Args:
-        names: The names of the GPUs.
-        driver: The version of the GPU driver.
+        gpu_names: The name of each GPU.
+        driver_version: The version of the GPU driver.
     """
     return {
-        "system": _system(),
+        "system": _operating_system(),
         "kernel": platform.release(),
         "C library": os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else "",
-        "processor": _processor(),
+        "processor": _processor_model(),
         "CPUs": os.cpu_count() or 0,
-        "memory": f"{_memory():.0f} GiB",
-        "GPUs": ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names)) or "none",
-        "GPU driver": driver,
-        "InfiniBand": _infiniband(),
-        **{f"limit of {name}": _format_limit(which) for name, which in LIMITS.items()},
+        "memory": f"{_memory_gib():.0f} GiB",
+        "GPUs": ", ".join(f"{gpu_names.count(name)} {name}" for name in dict.fromkeys(gpu_names)) or "none",
+        "GPU driver": driver_version,
+        "InfiniBand": _infiniband_devices(),
+        **{f"limit of {name}": _format_limit(limit) for name, limit in LIMITS.items()},
         "locale": current_locale() or "not set",
         "time zone": time.strftime("%Z (%z)"),
     }
 
 
 def current_locale() -> str:
-    """Return the locale of text input and output; empty where none is set."""
+    """Return the locale of text input and output; empty if none is set."""
     return next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "")
 
 
-def _system() -> str:
+def _operating_system() -> str:
     with suppress(OSError):
         return str(platform.freedesktop_os_release().get("PRETTY_NAME", ""))
     return ""
 
 
-def _processor() -> str:
+def _processor_model() -> str:
     with suppress(OSError):
         if named := re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
             return f"{named[1]} ({platform.machine()})"
     return platform.machine()
 
 
-def _infiniband() -> str:
+def _infiniband_devices() -> str:
     with suppress(OSError):
         return ", ".join(sorted(device.name for device in Path("/sys/class/infiniband").iterdir()))
     return ""
 
 
-def _memory() -> float:
+def _memory_gib() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
 
 
-def _format_limit(which: int) -> str:
-    soft, _ = resource.getrlimit(which)
-    if soft == resource.RLIM_INFINITY:
+def _format_limit(limit: int) -> str:
+    soft_limit, _ = resource.getrlimit(limit)
+    if soft_limit == resource.RLIM_INFINITY:
         return "unlimited"
-    return f"{soft / 2**20:.0f} MiB" if which in {resource.RLIMIT_MEMLOCK, resource.RLIMIT_STACK} else str(soft)
+    return (
+        f"{soft_limit / 2**20:.0f} MiB"
+        if limit in {resource.RLIMIT_MEMLOCK, resource.RLIMIT_STACK}
+        else str(soft_limit)
+    )
 
 
 def list_gpus() -> tuple[list[str], str]:
@@ -88,41 +92,41 @@ def list_gpus() -> tuple[list[str], str]:
 
 
 def free_gib(path: Path) -> float:
-    """Return the free disk space of a path in GiB."""
-    status = os.statvfs(path)
-    return status.f_bavail * status.f_frsize / _GIB
+    """Return the free space in GiB of the file system of a path."""
+    file_system = os.statvfs(path)
+    return file_system.f_bavail * file_system.f_frsize / _GIB
 
 
 def free_inodes(path: Path) -> int | None:
-    """Return the number of free inodes of a path, or None where the file system does not count them."""
-    status = os.statvfs(path)
-    return status.f_favail if status.f_files else None
+    """Return the number of free inodes of the file system of a path; None if the file system does not count inodes."""
+    file_system = os.statvfs(path)
+    return file_system.f_favail if file_system.f_files else None
 
 
 def measure_clock_skew(folder: Path) -> float:
-    """Measure by how many seconds the file server's clock is ahead of this host's.
+    """Measure by how many seconds the clock of the file server is ahead of the clock of this host.
 
     Args:
-        folder: A folder on that server, for a temporary file.
+        folder: A folder on the file server, for a temporary file.
     """
     file = folder / f".clock-{os.uname().nodename}-{os.getpid()}"
-    before = time.time()
+    time_before = time.time()
     file.write_bytes(b"x")
-    after = time.time()
-    status = file.stat().st_mtime
+    time_after = time.time()
+    server_time = file.stat().st_mtime
     file.unlink()
-    # a time in between is not a difference
-    return round(status - min(max(status, before), after), 2)
+    # the clocks agree if the server's time is between these two times
+    return round(server_time - min(max(server_time, time_before), time_after), 2)
 
 
 def measure_host(folder: Path) -> dict[str, Any]:
-    """Measure the clock skew and the free disk space.
+    """Measure the clock skew in s, and the free space of folders in GiB.
 
     Args:
         folder: The run directory.
     """
-    found: dict[str, Any] = {"skew": measure_clock_skew(folder), "run directory": free_gib(folder)}
+    measurements: dict[str, Any] = {"skew": measure_clock_skew(folder), "run directory": free_gib(folder)}
     for name in ("/tmp", "/dev/shm"):  # noqa: S108 - only inspected
         with suppress(OSError):
-            found[name] = free_gib(Path(name))
-    return found
+            measurements[name] = free_gib(Path(name))
+    return measurements

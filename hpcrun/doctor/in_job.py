@@ -1,4 +1,4 @@
-"""The reports of the nodes in the job of ``doctor --in-job``, and the checks of that job."""
+"""The node reports from the job of ``hpcrun doctor --in-job``, and the checks of that job."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 def read_node_reports(job: Run) -> list[NodeReport]:
-    """Return the reports of the nodes that this host sees, sorted by host name."""
-    found = filter(None, map(read_report, (job.directory / FOLDER).glob("*.json")))
-    return sorted(found, key=lambda one: nodelist.host_sort_key(one.host))
+    """Return the node reports that this host sees in a job's run directory, sorted by host name."""
+    reports = filter(None, map(read_report, (job.directory / FOLDER).glob("*.json")))
+    return sorted(reports, key=lambda one: nodelist.host_sort_key(one.host))
 
 
 def wait_for_node_reports(job: Run) -> list[NodeReport]:
-    """Return the reports of the nodes, one for each rank, sorted by host name."""
+    """Wait for one report per rank, and return the reports, sorted by host name."""
     site_job.wait_for_results(job, lambda: len(read_node_reports(job)) >= (job.spec.resources.ntasks or 1))
     return read_node_reports(job)
 
 
 def check_exit(_context: CheckContext, job: Run, _nodes: Sequence[NodeReport]) -> Iterator[Finding]:
-    """Check the exit code of the job."""
+    """Check the exit code of the job of ``doctor --in-job``."""
     from hpcrun.why.explanation import explain
 
     record = job.end_record()
@@ -43,72 +43,72 @@ def check_exit(_context: CheckContext, job: Run, _nodes: Sequence[NodeReport]) -
         return
     explanation, log = explain(job), job.log()
     if explanation.state.name != "CANCELLED" and not job.start_count() and not (log and log.exists()):
-        found = f"job {job.job_id} started, but its node wrote nothing to {job.directory}"
-        yield error("run root", found, "run_root must be on a file system that all nodes share, and writable by you")
+        problem = f"job {job.job_id} started, but its node wrote nothing to {job.directory}"
+        yield error("run root", problem, "run_root must be on a file system that all nodes share, and writable by you")
         return
-    seen = "; ".join(each.line for each in explanation.diagnosis.evidence[:2])
+    evidence = "; ".join(line.line for line in explanation.diagnosis.evidence[:2])
     fix = explanation.diagnosis.fix or f"hpcrun logs {job.job_id} shows its output"
-    yield error("job", f"{explanation.headline}{f' ({seen})' if seen else ''}", fix)
+    yield error("job", f"{explanation.headline}{f' ({evidence})' if evidence else ''}", fix)
 
 
 def check_missing_nodes(_context: CheckContext, job: Run, nodes: Sequence[NodeReport]) -> Iterator[Finding]:
-    """Report nodes of the job without a report."""
+    """Check that each node of the job has written a report."""
     hosts = [node.host for node in nodes]
-    if not hosts:  # the exit of the job explains it
+    if not hosts:  # check_exit reports this case
         return
-    given = [name for nodes in job.nodes()[-1:] for name in nodelist.expand_nodelist(nodes)]
-    short = {host.partition(".")[0] for host in hosts}
-    if silent := [name for name in given if name.partition(".")[0] not in short]:
+    job_nodes = [name for nodes in job.nodes()[-1:] for name in nodelist.expand_nodelist(nodes)]
+    short_names = {host.partition(".")[0] for host in hosts}
+    if missing_nodes := [name for name in job_nodes if name.partition(".")[0] not in short_names]:
         fix = f"hpcrun logs {job.job_id} shows why; without a shared run root, their ranks cannot start"
-        yield error("nodes", f"{fold_hosts(silent)} did not report", fix)
+        yield error("nodes", f"{fold_hosts(missing_nodes)} did not report", fix)
 
 
 def check_shared_run_root(_context: CheckContext, _job: Run, nodes: Sequence[NodeReport]) -> Iterator[Finding]:
-    """Check that all nodes see a file that one of them writes."""
-    requested = [node for node in nodes if node.sees_rank_0 is not None]
-    if unable := [node.host for node in requested if not node.sees_rank_0]:
+    """Check that all nodes see a file that rank 0 writes to the run root."""
+    testing_nodes = [node for node in nodes if node.sees_rank_0 is not None]
+    if blind_hosts := [node.host for node in testing_nodes if not node.sees_rank_0]:
         fix = "run_root must be on a file system that all nodes share"
-        yield error("run root", f"{fold_hosts(unable)} does not see the file that rank 0 wrote", fix)
-    elif requested:
-        yield ok("run root", f"shared by {fold_hosts(node.host for node in requested)}")
+        yield error("run root", f"{fold_hosts(blind_hosts)} does not see the file that rank 0 wrote", fix)
+    elif testing_nodes:
+        yield ok("run root", f"shared by {fold_hosts(node.host for node in testing_nodes)}")
 
 
 def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[NodeReport]) -> Iterator[Finding]:
-    """Check that MPI_COMM_WORLD contains all ranks."""
+    """Check that MPI_COMM_WORLD contains all ranks of the job."""
     worlds = [(node.host, node.ranks) for node in nodes if node.ranks]
-    alone = {host: ranks.size for host, ranks in worlds if ranks.size and ranks.size < ranks.expected}
-    failed = {host: ranks.failure for host, ranks in worlds if ranks.size is None}
-    if failed:
+    small_worlds = {host: ranks.size for host, ranks in worlds if ranks.size and ranks.size < ranks.expected}
+    failures = {host: ranks.failure for host, ranks in worlds if ranks.size is None}
+    if failures:
         fix = "hpcrun logs last shows MPI's error; mpi.library, mpi.type and launcher must match"
-        yield error("MPI", f"{', '.join(dict.fromkeys(failed.values()))} on {fold_hosts(failed)}", fix)
-    elif alone:
-        mpi, size, expected = context.resolved_site.mpi, min(alone.values()), worlds[0][1].expected
-        fitting = matching_mpi_type(mpi.library) or "a type that the library supports"
-        fix = f'set mpi.type = "{fitting}" (srun --mpi=list prints the available types)'
+        yield error("MPI", f"{', '.join(dict.fromkeys(failures.values()))} on {fold_hosts(failures)}", fix)
+    elif small_worlds:
+        mpi, size, expected = context.resolved_site.mpi, min(small_worlds.values()), worlds[0][1].expected
+        matching_type = matching_mpi_type(mpi.library) or "a type that the library supports"
+        fix = f'set mpi.type = "{matching_type}" (srun --mpi=list prints the available types)'
         launcher = launchers.site_launcher(context.resolved_site)
         if not launcher.uses_slurm:
             fix = f"{launcher.name} does not belong to the jobs' MPI library: see mpi.library and launcher"
-        words = "one rank" if size == 1 else f"{size} ranks"
-        found = f"each of {expected} ranks is in an MPI world of {words}, on {fold_hosts(alone)}"
-        yield error("MPI", f"{found} (mpi.type is {mpi.type})", fix)
+        world_size = "one rank" if size == 1 else f"{size} ranks"
+        problem = f"each of {expected} ranks is in an MPI world of {world_size}, on {fold_hosts(small_worlds)}"
+        yield error("MPI", f"{problem} (mpi.type is {mpi.type})", fix)
     elif worlds:
         yield ok("MPI", f"{worlds[0][1].size} ranks in one world")
 
 
 def check_gpus(context: CheckContext, job: Run, nodes: Sequence[NodeReport]) -> Iterator[Finding]:
-    """Check that programs see all GPUs that Slurm allocated."""
-    requested = job.spec.resources.to_resources()
-    if not requested.gpus or context.resolved_site.gpu.vendor not in {None, "nvidia"}:
+    """Check that the ranks see all GPUs that Slurm allocated."""
+    resources = job.spec.resources.to_resources()
+    if not resources.gpus or context.resolved_site.gpu.vendor not in {None, "nvidia"}:
         return
     hosts_by_count = defaultdict[int, list[str]](list)
     for node in nodes:
         if node.gpus is not None:  # Slurm may not hide unallocated GPUs
             hosts_by_count[node.gpus].append(node.host)
     for count, hosts in sorted(hosts_by_count.items()):
-        if count < requested.gpus:
-            seen = f"nvidia-smi shows {count or 'none'} on {fold_hosts(hosts)}"
-            found = f"Slurm allocated --gpus-per-node={requested.gpus_per_node}, but {seen}"
+        if count < resources.gpus:
+            visible_gpus = f"nvidia-smi shows {count or 'none'} on {fold_hosts(hosts)}"
+            problem = f"Slurm allocated --gpus-per-node={resources.gpus_per_node}, but {visible_gpus}"
             fix = "a GPU may have failed: tell the administrators; MIG instances count as one GPU here"
             if not count:
                 fix = "tell the administrators that the driver does not work, or set gpu.vendor"
-            yield warning("GPUs", found, fix)
+            yield warning("GPUs", problem, fix)

@@ -1,4 +1,4 @@
-"""The software that a job's programs find: Python, packages, MPI, launchers, modules, CUDA files."""
+"""The software that is installed for a job: Python, packages, MPI, launchers, modules, CUDA files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PACKAGES = (
         for cuda in ("", *(f"-cu{number}" for number in range(10, 20)))
     ),
 )
-"""Packages whose versions must be equal on all nodes of a job."""
+"""Python packages whose versions must be equal on all nodes of a job."""
 
 LAUNCHER_NAMES = {
     "mpich": "MPICH",
@@ -38,19 +38,19 @@ LAUNCHER_NAMES = {
     "openmpi": "Open MPI",
     "openmpi4": "Open MPI",
 }
-"""Names of launchers in the report, by ``mpi.library``."""
+"""Names of MPI libraries in the report about launchers, by ``mpi.library``."""
 
 _METADATA_NAME = re.compile(r"([^-]+)-([^-]+?)(?:-py[\d.]+)?\.(?:dist|egg)-info")
-"""The name of a folder or file with the metadata of a package: its name and version."""
+"""The name of a package's metadata folder or file, which contains the package's name and version."""
 
 
 def describe_software(mpi_library: str, mpi_failure: str, launchers: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the installed software, by the names in the output.
+    """Return the versions and paths of installed software, by the names in the output.
 
     Args:
         mpi_library: The version of mpi4py's MPI library.
-        mpi_failure: The error if it cannot be loaded.
-        launchers: Launchers of other packages to look for.
+        mpi_failure: The error if the MPI library cannot be loaded.
+        launchers: Names of launchers from plugins.
     """
     return {
         "modules": ", ".join(loaded_modules(os.environ)) or "none",
@@ -72,65 +72,65 @@ def loaded_modules(environ: Mapping[str, str]) -> list[str]:
 
 
 def find_package_versions() -> dict[str, str]:
-    """Return the versions of those of `PACKAGES` that are installed.
+    """Return the versions of the installed packages among `PACKAGES`.
 
-    The names of their metadata folders contain them; to import `importlib.metadata` takes longer than all of this.
+    The versions are read from the names of metadata folders, because `importlib.metadata` is slow to import.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for folder in sys.path:
         with suppress(OSError):
             for file in Path(folder).iterdir():
-                if named := _METADATA_NAME.fullmatch(file.name):
-                    found.setdefault(re.sub("[-_.]+", "-", named[1]).lower(), named[2])
-    return {name: found[name] for name in sorted(PACKAGES) if name in found}
+                if name_and_version := _METADATA_NAME.fullmatch(file.name):
+                    versions.setdefault(re.sub("[-_.]+", "-", name_and_version[1]).lower(), name_and_version[2])
+    return {name: versions[name] for name in sorted(PACKAGES) if name in versions}
 
 
 def identify_mpi_library() -> tuple[str, str]:
-    """Return the version of mpi4py's MPI library, and the error if it cannot be loaded; without MPI_Init.
+    """Return the version of mpi4py's MPI library, and the error if it cannot be loaded. MPI is not initialized.
 
-    Another process loads it: a library that crashes does not end this one.
+    Another process loads the library, because loading it may crash.
     """
-    answer = run(PRINT_MPI_LIBRARY, timeout=60)
-    if answer.code is None:
+    result = run(PRINT_MPI_LIBRARY, timeout=60)
+    if result.code is None:
         return "", "mpi4py did not load in 60 s"
-    lines = [line.strip() for line in answer.out.splitlines() if line.strip()]
-    if answer.code or not lines:
-        return "", (answer.err.strip().splitlines() or [f"exit code {answer.code}"])[-1]
+    lines = [line.strip() for line in result.out.splitlines() if line.strip()]
+    if result.code or not lines:
+        return "", (result.err.strip().splitlines() or [f"exit code {result.code}"])[-1]
     return shorten_mpi_version(lines[0]), ""
 
 
 def shorten_mpi_version(version: str) -> str:
-    """Return the part of an MPI library's version that names it."""
-    first = version.replace("\0", "").strip().partition("\n")[0]
-    return re.sub(r"\s+", " ", first).split(", package")[0].replace("MPICH Version: ", "MPICH ")
+    """Return the name and version number of an MPI library from its version text."""
+    first_line = version.replace("\0", "").strip().partition("\n")[0]
+    return re.sub(r"\s+", " ", first_line).split(", package")[0].replace("MPICH Version: ", "MPICH ")
 
 
-def find_launchers(more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the path of each launcher, with its MPI library if several libraries have a launcher of that name.
+def find_launchers(plugins: Sequence[str] = ()) -> dict[str, str]:
+    """Return the path of each launcher, with the MPI library if launchers of several libraries have the same name.
 
     Args:
-        more: Launchers of other packages, which take 20 ms to list.
+        plugins: Names of launchers from plugins, in addition to the built-in ones.
     """
-    found = {}
-    names = dict.fromkeys([*hpcrun.launchers.REGISTRY.built_in, *more])
+    paths_by_name = {}
+    names = dict.fromkeys([*hpcrun.launchers.REGISTRY.built_in, *plugins])
     for launcher in map(hpcrun.launchers.load_launcher, names):
         if launcher.starts_one_process:
             continue
         name, version = launcher.name, launcher.version
         path = shutil.which(name)
         if not (path and version):
-            found[name] = path or ""
+            paths_by_name[name] = path or ""
             continue
-        said = run([path, *version]).out
-        whose = LAUNCHER_NAMES.get(parse_mpi_library(said)[0], "")
-        number = re.search(r"(?:Version:?|\)|Open MPI\)?)\s+(\d+\.\d+[\w.]*)", said)
+        version_output = run([path, *version]).out
+        library_name = LAUNCHER_NAMES.get(parse_mpi_library(version_output)[0], "")
+        version_number = re.search(r"(?:Version:?|\)|Open MPI\)?)\s+(\d+\.\d+[\w.]*)", version_output)
         path = str(Path(path).parent.resolve() / name)
-        found[name] = f"{path} ({whose}{f' {number[1]}' if number else ''})"
-    return found
+        paths_by_name[name] = f"{path} ({library_name}{f' {version_number[1]}' if version_number else ''})"
+    return paths_by_name
 
 
 def find_cuda_files() -> dict[str, str]:
-    """Return the CUDA files that XLA would use in this environment."""
-    made = plan_local_setup(CudaKeys())  # in a job, XLA_FLAGS contain the site's keys
-    found = {"libdevice": made.libdevice, "ptxas": made.ptxas}
-    return {name: str(file.resolve()) if file else "" for name, file in found.items()}
+    """Return the paths of libdevice and ptxas that XLA would use in this environment; empty if not found."""
+    setup = plan_local_setup(CudaKeys())  # in a job, XLA_FLAGS contain the site's keys
+    files = {"libdevice": setup.libdevice, "ptxas": setup.ptxas}
+    return {name: str(file.resolve()) if file else "" for name, file in files.items()}

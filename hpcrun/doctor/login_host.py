@@ -1,4 +1,4 @@
-"""Checks of the login host: the folder of run directories, and this user's environment."""
+"""Checks of the login host: the run root, and this user's environment."""
 
 from __future__ import annotations
 
@@ -28,74 +28,74 @@ MAX_SKEW_SECONDS = 2.0
 
 @contextmanager
 def temporarily_created(folder: Path) -> Iterator[None]:
-    """Create a folder and its parents temporarily: the new ones are removed at the end if they are empty.
+    """Create a folder and its parents; at the end, remove those that were created if they are empty.
 
     Args:
         folder: The folder.
 
     Raises:
-        OSError: It cannot be created.
+        OSError: The folder cannot be created.
     """
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    new_folders = [one for one in (folder, *folder.parents) if not one.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     finally:
-        for one in missing:
+        for one in new_folders:
             with suppress(OSError):
                 one.rmdir()
 
 
 def check_run_root(context: CheckContext) -> Iterator[Finding]:
-    """Check the folder of run directories with a temporary file."""
-    root, where = context.run_root, "" if os.environ.get("HPCRUN_RUN_ROOT") else context.at("run_root")
+    """Check the run root with a temporary file: permission, file system, free space and clock."""
+    root, location = context.run_root, "" if os.environ.get("HPCRUN_RUN_ROOT") else context.location_of("run_root")
     if not root:
-        yield warning("run root", "skipped: it depends on the account", "give --account", where)
+        yield warning("run root", "skipped: it depends on the account", "give --account", location)
         return
     fix = "run_root in the site file (or HPCRUN_RUN_ROOT) must be writable by you, and shared by all nodes"
     try:
         with temporarily_created(root), tempfile.TemporaryDirectory(prefix=".doctor-", dir=root) as folder:
-            with Path(folder, "x").open("wb") as file:  # shows an exceeded quota at the latest
+            with Path(folder, "x").open("wb") as file:  # fsync reports an exceeded quota
                 file.write(bytes(1 << 20))
                 os.fsync(file.fileno())
             skew = host_facts.measure_clock_skew(Path(folder))
-            kind, source = mounts.find_mount(root)
-            space = _check_free_space(root)
+            file_system, mount_source = mounts.find_mount(root)
+            space_finding = _check_free_space(root)
     except OSError as failure:
-        yield error("run root", f"{root}: {failure.strerror}", fix, where)
+        yield error("run root", f"{root}: {failure.strerror}", fix, location)
         return
-    if find_scheduler(context.site.scheduler).has_queue and mounts.HOST_LOCAL.fullmatch(kind):
-        found = f"{root} is on {kind} ({source}), which may be local to this host"
+    if find_scheduler(context.site.scheduler).has_queue and mounts.LOCAL_TYPES.fullmatch(file_system):
+        problem = f"{root} is on {file_system} ({mount_source}), which may be local to this host"
         fix = "hpcrun doctor --in-job checks whether nodes see it"
         if context.in_job:
             fix = "if the job below cannot write there, set run_root to a folder on a file system that all nodes share"
-        yield warning("run root", found, fix, where)
+        yield warning("run root", problem, fix, location)
     else:
-        yield ok("run root", f"{root} on {kind} ({source})")
-    yield space
+        yield ok("run root", f"{root} on {file_system} ({mount_source})")
+    yield space_finding
     yield clock_finding(skew)
 
 
 def _check_free_space(root: Path) -> Finding:
-    free, files = host_facts.free_gib(root), host_facts.free_inodes(root)
-    words = f"{free:.0f} GiB free" + (f", room for {files:,} files" if files is not None else "")
-    if free < MIN_FREE_GIB or (files is not None and files < MIN_FREE_INODES):
+    free_gib, free_inodes = host_facts.free_gib(root), host_facts.free_inodes(root)
+    description = f"{free_gib:.0f} GiB free" + (f", room for {free_inodes:,} files" if free_inodes is not None else "")
+    if free_gib < MIN_FREE_GIB or (free_inodes is not None and free_inodes < MIN_FREE_INODES):
         fix = "hpcrun prune removes old run directories; df -h, df -i and quota -s show what is full"
-        return warning("room", f"{root}: {words}", fix)
-    return ok("room", words)
+        return warning("room", f"{root}: {description}", fix)
+    return ok("room", description)
 
 
 def clock_finding(skew: float, host: str = "this host") -> Finding:
-    """Return a finding about the skew between a host's clock and the file server's."""
+    """Return a finding about the skew between the clocks of a host and of the file server."""
     if abs(skew) <= MAX_SKEW_SECONDS:
         return ok("clock", f"the file server's and {host}'s agree")
     direction = "ahead of" if skew > 0 else "behind"
-    found = f"the file server's is {abs(skew):.0f} s {direction} {host}'s"
-    return warning("clock", found, "ask the administrators to synchronise clocks (NTP): ages of files are wrong")
+    problem = f"the file server's is {abs(skew):.0f} s {direction} {host}'s"
+    return warning("clock", problem, "ask the administrators to synchronise clocks (NTP): ages of files are wrong")
 
 
 def check_run_index(_context: CheckContext) -> Iterator[Finding]:
-    """Check that hpcrun can write its list of runs."""
+    """Check that hpcrun can write the list of runs."""
     folder = paths.run_index_folder()
     try:
         with temporarily_created(folder), tempfile.TemporaryFile(dir=folder):
@@ -106,25 +106,25 @@ def check_run_index(_context: CheckContext) -> Iterator[Finding]:
 
 
 def check_command(_context: CheckContext) -> Iterator[Finding]:
-    """Check that the command ``hpcrun`` is this program and not HPCToolkit's profiler."""
-    found = shutil.which("hpcrun")
-    if not found:
+    """Check that the command ``hpcrun`` on PATH is this program, not the one of HPCToolkit."""
+    path = shutil.which("hpcrun")
+    if not path:
         yield ok("command", "hpcrun is not on PATH; python -m hpcrun starts it")
         return
     try:
-        with Path(found).open("rb") as file:
-            ours = b"hpcrun.cli" in file.read(4096)  # scripts from pip, pipx and uv import it
+        with Path(path).open("rb") as file:
+            is_own = b"hpcrun.cli" in file.read(4096)  # scripts from pip, pipx and uv import it
     except OSError:
-        ours = False
-    if ours:
-        yield ok("command", found)
+        is_own = False
+    if is_own:
+        yield ok("command", path)
         return
-    fix = f"alias hpcrun='{sys.executable} -m hpcrun', or put its folder on PATH before {Path(found).parent}"
-    yield warning("command", f"{found} is another program (HPCToolkit's profiler, perhaps)", fix)
+    fix = f"alias hpcrun='{sys.executable} -m hpcrun', or put its folder on PATH before {Path(path).parent}"
+    yield warning("command", f"{path} is another program (HPCToolkit's profiler, perhaps)", fix)
 
 
 def check_variables(_context: CheckContext) -> Iterator[Finding]:
-    """Check for environment variables that silently change jobs."""
+    """Check for environment variables that change jobs without a message."""
     from hpcrun.schedulers.environment import inherited_slurm_variables
 
     variables = [name for name in inherited_slurm_variables() if name.startswith("SBATCH_")]
@@ -132,15 +132,15 @@ def check_variables(_context: CheckContext) -> Iterator[Finding]:
         fix = f"unset {' '.join(variables)}: hpcrun removes them for its jobs, but a manual sbatch uses them"
         yield warning("environment", f"{', '.join(variables)}: set, and would override job scripts", fix)
     if "SLURM_JOB_ID" in os.environ:
-        found = f"this shell runs in job {os.environ['SLURM_JOB_ID']}: this is a node, not a login host"
-        yield warning("environment", found, "run hpcrun doctor on a login node too")
+        problem = f"this shell runs in job {os.environ['SLURM_JOB_ID']}: this is a node, not a login host"
+        yield warning("environment", problem, "run hpcrun doctor on a login node too")
     if os.environ.get("LD_PRELOAD"):
-        found = f"LD_PRELOAD={os.environ['LD_PRELOAD']} is loaded into every program of every job"
-        yield warning("environment", found, "unset LD_PRELOAD, unless it is intended")
+        problem = f"LD_PRELOAD={os.environ['LD_PRELOAD']} is loaded into every program of every job"
+        yield warning("environment", problem, "unset LD_PRELOAD, unless it is intended")
 
 
 def check_locale(_context: CheckContext) -> Iterator[Finding]:
-    """Check that the locale is installed, for text that is not ASCII."""
+    """Check that the locale is installed, which text that is not ASCII needs."""
     import locale as system
 
     name = host_facts.current_locale()

@@ -1,4 +1,4 @@
-"""The file system of a folder. Nodes run this, too, so it uses only the standard library."""
+"""The file system of a folder. Compute nodes run this module, too, so it uses only the standard library."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-TABLE = Path("/proc/self/mountinfo")
+MOUNT_TABLE = Path("/proc/self/mountinfo")
 
 NETWORK_TYPES = {
     "nfs", "nfs4", "lustre", "gpfs", "beegfs", "beegfs_nodev", "ceph", "panfs", "wekafs", "afs", "glusterfs",
@@ -15,24 +15,25 @@ NETWORK_TYPES = {
 }  # fmt: skip
 """Types of network file systems."""
 
-HOST_LOCAL = re.compile(r"ext\d|xfs|btrfs|overlay|tmpfs|ramfs|zfs|f2fs|vfat")
-"""Types of file systems on a host's own disk or memory."""
+LOCAL_TYPES = re.compile(r"ext\d|xfs|btrfs|overlay|tmpfs|ramfs|zfs|f2fs|vfat")
+"""Pattern of file system types on a host's own disk or memory."""
 
-_ESCAPED = re.compile(r"\\([0-7]{3})")
+_OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def find_mount(folder: Path) -> tuple[str, str]:
-    """Return the type of a folder's file system, and the mount source, such as ``server:/export``.
+    """Return the type of a folder's file system, and its mount source, such as ``server:/export``.
 
-    The source of a bind mount includes its root. The last mount of several at one path counts (proc_pid_mountinfo(5)).
+    The source of a bind mount includes the mounted folder. Of several mounts at one path, the last one counts
+    (proc_pid_mountinfo(5)).
     """
-    real, best, found = folder.resolve(), -1, ("", "")
+    real_path, depth, type_and_source = folder.resolve(), -1, ("", "")
     with suppress(OSError):
-        for line in TABLE.read_text().splitlines():
-            before, _, after = (part.split() for part in line.partition(" - "))
-            if len(before) > 4 and len(after) > 1:
-                point = Path(_ESCAPED.sub(lambda code: chr(int(code[1], 8)), before[4]))
-                if real.is_relative_to(point) and len(point.parts) >= best:
-                    part = before[3] if before[3].startswith("/") and before[3] != "/" else ""
-                    best, found = len(point.parts), (after[0], f"{after[1]}{part}")
-    return found
+        for line in MOUNT_TABLE.read_text().splitlines():
+            mount_fields, _, type_fields = (bind_root.split() for bind_root in line.partition(" - "))
+            if len(mount_fields) > 4 and len(type_fields) > 1:
+                mount_point = Path(_OCTAL_ESCAPE.sub(lambda code: chr(int(code[1], 8)), mount_fields[4]))
+                if real_path.is_relative_to(mount_point) and len(mount_point.parts) >= depth:
+                    bind_root = mount_fields[3] if mount_fields[3].startswith("/") and mount_fields[3] != "/" else ""
+                    depth, type_and_source = len(mount_point.parts), (type_fields[0], f"{type_fields[1]}{bind_root}")
+    return type_and_source

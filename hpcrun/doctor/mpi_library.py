@@ -1,4 +1,4 @@
-"""The MPI library of a Python or of a launcher, identified from what it prints."""
+"""Identification of the MPI library of a Python interpreter or a launcher from its version output."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ PRINT_MPI_LIBRARY = (sys.executable, "-P", "-c", _PRINT_LIBRARY)
 """Command that prints the MPI library of this Python's mpi4py, without MPI_Init."""
 
 PRINT_MPI_WHEEL = (sys.executable, "-P", "-c", f"{_PRINT_LIBRARY}{_PRINT_WHEELS}")
-"""Likewise, and the installed wheels of MPI libraries."""
+"""Command that prints the MPI library of this Python's mpi4py, and the installed wheels of MPI libraries."""
 
 
 def parse_mpi_library(text: str) -> tuple[str, str]:
-    """Return the MPI library in a text, as a value of ``mpi.library``, and its line; empty if none is found.
+    """Return the MPI library that a text names, as a value of ``mpi.library``, and the line; empty texts if unknown.
 
     Args:
         text: The output of ``MPI_Get_library_version`` or ``mpirun --version``.

@@ -1,8 +1,8 @@
-"""``python -m hpcrun.doctor.node_probe [--mpi] [LAUNCHER]``: report this node's facts in a file of the run directory.
+"""``python -m hpcrun.doctor.node_probe [--mpi] [LAUNCHER]``: write a report about this node to the run directory.
 
-LAUNCHER is that of the site. With ``--mpi`` the program also starts MPI and waits for a file that rank 0 writes. With
-``--then SCRIPT [ARGUMENT...]`` the first rank of a node reports, and all ranks then run a script in the same process.
-The report needs the standard library alone, so that it also exists where NumPy or MPI is missing.
+LAUNCHER is the site's launcher. With ``--mpi`` the program also starts MPI, and waits for a file that rank 0 writes.
+With ``--then SCRIPT [ARGUMENT...]`` the first rank of each node writes the report, and then all ranks run SCRIPT.
+The report needs only the standard library, because NumPy or MPI may be missing on a node.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "doctor"
-"""The folder in the run directory with the report of each node."""
+"""The folder in the run directory for the report of each node."""
 
-_END_OF_RANK = "the rank ended in {}, or was in it for 60 s"
+_RANK_FAILURE = "the rank ended in {}, or was in it for 60 s"
 TIMEOUT_SECONDS = 60.0
-"""Timeout of loading MPI, of MPI_Init, and of waiting for rank 0's file, which an NFS client may hide for as long."""
+"""Timeout of loading MPI, of MPI_Init, and of the wait for rank 0's file, which an NFS client may not show earlier."""
 
 
 def main() -> None:
-    """Write the report of this node, and then run the script of ``--then``."""
-    words = sys.argv[1:]
-    end = words.index("--then") if "--then" in words else len(words)
-    options, program = words[:end], words[end + 1 :]
-    if not program or os.environ["HPCRUN_LOCAL_RANK"] == "0":
+    """Write the report about this node, and then run the script of ``--then``."""
+    arguments = sys.argv[1:]
+    then_index = arguments.index("--then") if "--then" in arguments else len(arguments)
+    options, script_argv = arguments[:then_index], arguments[then_index + 1 :]
+    if not script_argv or os.environ["HPCRUN_LOCAL_RANK"] == "0":
         _describe_node(options)
-    if program:
-        sys.argv = program
-        sys.path.insert(0, str(Path(program[0]).parent))  # as Python does for a script
-        runpy.run_path(program[0], run_name="__main__")
+    if script_argv:
+        sys.argv = script_argv
+        sys.path.insert(0, str(Path(script_argv[0]).parent))  # as Python does for a script
+        runpy.run_path(script_argv[0], run_name="__main__")
 
 
 def _describe_node(options: list[str]) -> None:
-    """Write the report of this node."""
+    """Write the report about this node."""
     from hpcrun.doctor import host_facts, installed_software, mounts
 
     run_dir = Path(os.environ["HPCRUN_RUN_DIR"])
@@ -46,19 +46,19 @@ def _describe_node(options: list[str]) -> None:
     folder.mkdir(exist_ok=True)
     rank = os.environ.get("HPCRUN_RANK", "")
     file = folder / f"{os.uname().nodename}-{rank or os.getpid()}.json"
-    kind, source = mounts.find_mount(run_dir)
-    names, driver = host_facts.list_gpus()
+    file_system, mount_source = mounts.find_mount(run_dir)
+    gpu_names, driver_version = host_facts.list_gpus()
     starts_mpi, launchers = "--mpi" in options, [word for word in options if word != "--mpi"]
-    # a rank needs its MPI anyway, so it loads it once, after a first report
-    mpi = ("", _END_OF_RANK.format("loading MPI")) if starts_mpi else installed_software.identify_mpi_library()
+    # with --mpi this process loads the MPI library itself, after it has written a first report
+    mpi_facts = ("", _RANK_FAILURE.format("loading MPI")) if starts_mpi else installed_software.identify_mpi_library()
     report: dict[str, Any] = {
         "host": os.uname().nodename,
         "facts": {
-            **host_facts.describe_host(names, driver),
-            **installed_software.describe_software(*mpi, launchers),
-            "run root": f"{kind} {source}",
+            **host_facts.describe_host(gpu_names, driver_version),
+            **installed_software.describe_software(*mpi_facts, launchers),
+            "run root": f"{file_system} {mount_source}",
         },
-        "gpus": len(names),
+        "gpus": len(gpu_names),
         "measured": host_facts.measure_host(run_dir),
     }
     _write_report(file, report)
@@ -68,7 +68,7 @@ def _describe_node(options: list[str]) -> None:
     if rank == "0":
         (folder / "rank-0").write_text(report["host"])
     report["sees_rank_0"] = _wait_for_file(folder / "rank-0")
-    failure = _END_OF_RANK.format("MPI_Init")
+    failure = _RANK_FAILURE.format("MPI_Init")
     report["ranks"] = {"expected": int(os.environ["HPCRUN_NTASKS"]), "size": None, "failure": f"{failure},"}
     if not report["facts"]["MPI library"]:
         del report["ranks"]
@@ -79,21 +79,21 @@ def _describe_node(options: list[str]) -> None:
 
 
 def _write_report(file: Path, report: dict[str, Any]) -> None:
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps(report))
-    part.replace(file)
+    temporary_file = file.with_suffix(".part")
+    temporary_file.write_text(json.dumps(report))
+    temporary_file.replace(file)
 
 
 def _wait_for_file(file: Path) -> bool:
-    end = time.monotonic() + TIMEOUT_SECONDS
-    while not file.exists() and time.monotonic() < end:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not file.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
         os.scandir(file.parent).close()  # refreshes an NFS client's cache
     return file.exists()
 
 
 def _load_mpi() -> dict[str, str]:
-    """Load mpi4py's MPI library, and return the facts about it; exit after a timeout."""
+    """Load mpi4py's MPI library, and return its version or the failure; exit after a timeout."""
     from hpcrun.doctor.installed_software import shorten_mpi_version
 
     faulthandler.dump_traceback_later(TIMEOUT_SECONDS, exit=True)
@@ -111,8 +111,8 @@ def _load_mpi() -> dict[str, str]:
 
 
 def _start_mpi() -> dict[str, Any]:
-    """Initialize MPI, and return the number of ranks; exit after a timeout."""
-    # mpi4py holds the lock of Python's threads in MPI_Init; this timer needs none
+    """Initialize MPI, and return the size of MPI_COMM_WORLD; exit after a timeout."""
+    # mpi4py holds the GIL in MPI_Init; this timer does not need the GIL
     faulthandler.dump_traceback_later(TIMEOUT_SECONDS, exit=True)
     from mpi4py import MPI
 

@@ -1,4 +1,4 @@
-"""The report of one host, which `hpcrun.doctor.node_probe` writes."""
+"""The report about one host, which `hpcrun.doctor.node_probe` writes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MpiWorld:
-    """MPI_COMM_WORLD of a rank.
+    """The MPI_COMM_WORLD of a rank.
 
     Attributes:
         expected: The number of ranks that the job started.
         size: The number of ranks in the world; None if MPI did not start.
-        failure: Why MPI did not start; empty if it did.
+        failure: Why MPI did not start; empty if it started.
     """
 
     expected: int
@@ -31,15 +31,15 @@ class MpiWorld:
 
 @dataclass(frozen=True)
 class NodeReport:
-    """The report of one host.
+    """The report about one host.
 
     Attributes:
         host: The host's name.
-        facts: Static facts of hardware and software, by their names in the output.
+        facts: Static facts about hardware and software, by their names in the output.
         measured: The clock skew in s (``skew``), and the free space of folders in GiB.
         gpus: The number of visible GPUs; None if unknown.
-        ranks: The world of its rank; None if MPI was not tested.
-        sees_rank_0: Whether it sees the file that rank 0 wrote; None if that was not tested.
+        ranks: The MPI_COMM_WORLD of the host's rank; None if MPI was not tested.
+        sees_rank_0: Whether the host sees the file that rank 0 wrote; None if that was not tested.
         all_values: The whole JSON object.
     """
 
@@ -53,12 +53,12 @@ class NodeReport:
 
     @property
     def fact_texts(self) -> dict[str, str]:
-        """The facts as texts; an unknown one is empty."""
+        """The facts as texts; the text of an unknown fact is empty."""
         return {name: "" if value is None else str(value) for name, value in self.facts.items()}
 
 
 def read_report(file: Path) -> NodeReport | None:
-    """Return the report in a file; None if there is none, or it is invalid."""
+    """Return the report in a file; None if the file does not exist or is invalid."""
     try:
         return records.read_record(file, NodeReport)
     except records.BadRecordError:

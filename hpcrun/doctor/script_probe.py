@@ -1,4 +1,4 @@
-"""A run of the job's own script on this host with one process, to probe the environment of jobs."""
+"""Probe of the environment of jobs: runs the job script on this host with one process."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 TIMEOUT_SECONDS = 180.0
-"""Timeout of the script: modules and Python packages are slow on a busy file server."""
+"""Timeout of the job script; modules and Python packages load slowly from a busy file server."""
 
 
 def probe_host(context: CheckContext) -> NodeReport:
-    """Run `hpcrun.doctor.node_probe` on this host in the environment of the site's jobs, and return its report.
+    """Run `hpcrun.doctor.node_probe` on this host in the environment of the site's jobs, and return the report.
 
     Raises:
         HpcrunError: The script failed; the message contains its errors.
@@ -36,15 +36,15 @@ def probe_host(context: CheckContext) -> NodeReport:
     from hpcrun.script.render import render
 
     if not context.plan:
-        why, hint = (context.refusal.message, context.refusal.hint) if context.refusal else ("", None)
-        raise HpcrunError(f"no job script to check: {why}", hint=hint)
-    planned = context.plan.spec
-    # with GPUs the script sets up CUDA; an image has its own CUDA, and may not start without GPUs
-    gpus = None if planned.container else planned.resources.gpus_per_node
+        reason, hint = (context.refusal.message, context.refusal.hint) if context.refusal else ("", None)
+        raise HpcrunError(f"no job script to check: {reason}", hint=hint)
+    planned_spec = context.plan.spec
+    # with GPUs the script sets up CUDA; a container image has its own CUDA, and may not start on a host without GPUs
+    gpus = None if planned_spec.container else planned_spec.resources.gpus_per_node
     with _temporary_run_directory(context.run_root) as run_dir:
         spec = replace(
-            planned,
-            site=replace(planned.site, sbatch=()) if planned.container else planned.site,
+            planned_spec,
+            site=replace(planned_spec.site, sbatch=()) if planned_spec.container else planned_spec.site,
             launcher="none",
             resources=Resources(nodes=1, ntasks=1, ntasks_per_node=1, gpus_per_node=gpus),
             run_dir=run_dir,
@@ -52,13 +52,13 @@ def probe_host(context: CheckContext) -> NodeReport:
             memory_retries=0,
         )
         (run_dir / "job.sh").write_text(render(spec))
-        answer = run(
+        result = run(
             ["bash", str(run_dir / "job.sh")], timeout=TIMEOUT_SECONDS, folder=run_dir, conf=context.slurm.conf
         )
         reports = map(read_report, (run_dir / FOLDER).glob("*.json"))
         if report := next(filter(None, reports), None):
             return report
-        raise _script_error(spec, answer.error_message if answer.code is None else answer.err)
+        raise _script_error(spec, result.error_message if result.code is None else result.err)
 
 
 @contextmanager
@@ -75,14 +75,14 @@ def _temporary_run_directory(root: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _script_error(spec: JobSpec, complaint: str) -> HpcrunError:
-    """Return the error of a script that failed."""
+def _script_error(spec: JobSpec, error_output: str) -> HpcrunError:
+    """Return the error about a job script that failed."""
     log = spec.run_dir / "logs/rank-0.log"
-    lines = [line for line in (complaint + (log.read_text() if log.exists() else "")).splitlines() if line.strip()]
-    said = "; ".join(lines[-3:]).replace(f"{spec.run_dir}/job.sh: ", "") or "no output"
+    lines = [line for line in (error_output + (log.read_text() if log.exists() else "")).splitlines() if line.strip()]
+    output_end = "; ".join(lines[-3:]).replace(f"{spec.run_dir}/job.sh: ", "") or "no output"
     hint = "hpcrun submit --dry-run shows the script; the lines before the launch come from the site file"
-    if "No module named" in said:
+    if "No module named" in output_end:
         hint = f"install hpcrun {spec.version} for {spec.python}, or set python in the site file"
         if spec.container:
             hint = f"the Python of the image {spec.container.image} lacks it (site key container.python)"
-    return HpcrunError(f"the job's script fails here: {said}", hint=hint)
+    return HpcrunError(f"the job's script fails here: {output_end}", hint=hint)

@@ -1,4 +1,4 @@
-"""The short job of ``doctor --in-job`` and ``site test``: its plan, its results, and why it did not start."""
+"""The short job of ``hpcrun doctor --in-job`` and ``hpcrun site test``: its plan and its results."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from hpcrun.workload import Workload
 
 RANKS = 2
-"""Default number of nodes, and of ranks on a local site."""
+"""Default number of nodes on a cluster, and of ranks on a local site."""
 
 CHECK_MINUTES, BENCHMARK_MINUTES = 5, 10
-"""Default time limits: the scheduler starts a short job earlier than one with the site's default."""
+"""Default time limits in minutes: a scheduler starts a short job earlier than one with the site's default."""
 
 BENCHMARK_ARGS = ("--max-size", "4M", "--nodes")
 STALL_SECONDS = "120"
-"""Stall timeout of the benchmark's ranks, far below the time limit."""
+"""Stall timeout in seconds of the benchmark's ranks, far below the time limit."""
 
 FILE_SYSTEM_DELAY_SECONDS = 15.0
-"""Maximum delay until the shared file system shows the files of the nodes on this host."""
+"""Maximum delay until files that nodes have written are visible on this host."""
 
 
 def plan_node_checks(context: CheckContext) -> Plan:
@@ -59,25 +59,25 @@ def plan_node_checks(context: CheckContext) -> Plan:
     return _plan(context.loaded_site, PROGRAM, args, resources)
 
 
-def plan_benchmark(site: str | None, requested: dict[str, Any]) -> Plan:
-    """Plan the job of ``site test``: that of the doctor, and the workload ``allreduce``, with one rank per GPU or node.
+def plan_benchmark(site: str | None, requested_resources: dict[str, Any]) -> Plan:
+    """Plan the job of ``site test``: the node probe and the workload ``allreduce``, with one rank per GPU or node.
 
     Args:
         site: The site's name or file; None to detect it.
-        requested: Values by Slurm's option names, as typed.
+        requested_resources: The values that the user requests, by Slurm's option names.
 
     Raises:
         HpcrunError: The job cannot be submitted.
     """
     loaded_site = loader.load_selected_site(site)
-    defaults = _default_resources(loaded_site.site, requested, BENCHMARK_MINUTES)
-    counts = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node"}
-    if not (defaults or counts & set(requested) or count_local_gpus() > 1):
+    defaults = _default_resources(loaded_site.site, requested_resources, BENCHMARK_MINUTES)
+    count_options = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node"}
+    if not (defaults or count_options & set(requested_resources) or count_local_gpus() > 1):
         defaults = {"ntasks": RANKS, "gpus_per_node": "0"}
-    resources = {"job_name": "site-test", **defaults, **requested}
+    resources = {"job_name": "site-test", **defaults, **requested_resources}
     benchmark, args = workload.find_workload("allreduce", BENCHMARK_ARGS)
-    probe = (*PROGRAM.program, *probe_arguments(loaded_site.site, requested), "--then")
-    program = replace(benchmark, program=(*probe, *benchmark.program[1:]))
+    probe_argv = (*PROGRAM.program, *probe_arguments(loaded_site.site, requested_resources), "--then")
+    program = replace(benchmark, program=(*probe_argv, *benchmark.program[1:]))
     return _plan(loaded_site, program, args, resources, ("HPCRUN_STALL_SECONDS", STALL_SECONDS))
 
 
@@ -89,35 +89,35 @@ def _plan(
     *environment: tuple[str, str],
 ) -> Plan:
     """Plan the job without writing or submitting anything."""
-    once: Any = {"snapshot": False, "max_requeue": 0, "memory_retries": 0}
-    request = Request(None, resources=resources, environment=(*ENVIRONMENT, *environment), **once)
+    job_settings: Any = {"snapshot": False, "max_requeue": 0, "memory_retries": 0}
+    request = Request(None, resources=resources, environment=(*ENVIRONMENT, *environment), **job_settings)
     return submission.plan(request, loaded_site, program, args)
 
 
-def _default_resources(site: Site, requested: dict[str, Any], minutes: int) -> dict[str, Any]:
-    """Return two nodes, as far as the limits allow, and a short time limit; nothing for a local site."""
+def _default_resources(site: Site, requested_resources: dict[str, Any], minutes: int) -> dict[str, Any]:
+    """Return the default resources: two nodes, if allowed, and a short time limit; none for a local site."""
     if not find_scheduler(site.scheduler).has_queue:
         return {}
-    resolved = job_levels.resolve_site(requested, site)
-    limits = resolved.limits
-    one_rank = requested.get("ntasks") == 1 and "nodes" not in requested
-    one = limits.max_nodes == 1 or launchers.site_launcher(resolved).starts_one_process or one_rank
-    nodes = max(1 if one else RANKS, limits.min_nodes or 1)
-    limit = limits.max_time_for(requested.get("nodes") or nodes)
-    most = min(parse_time(limit) / 60, minutes) if limit else minutes
-    return {"nodes": nodes, "time": str(max(1, int(most)))}
+    resolved_site = job_levels.resolve_site(requested_resources, site)
+    limits = resolved_site.limits
+    one_rank = requested_resources.get("ntasks") == 1 and "nodes" not in requested_resources
+    is_one_node = limits.max_nodes == 1 or launchers.site_launcher(resolved_site).starts_one_process or one_rank
+    nodes = max(1 if is_one_node else RANKS, limits.min_nodes or 1)
+    max_time = limits.max_time_for(requested_resources.get("nodes") or nodes)
+    max_minutes = min(parse_time(max_time) / 60, minutes) if max_time else minutes
+    return {"nodes": nodes, "time": str(max(1, int(max_minutes)))}
 
 
-def _gpus_per_node(site: Site, requested: dict[str, Any]) -> dict[str, str]:
-    """Request the maximum number of GPUs of a node by default, to check all of them."""
-    most = site.limits.gpus_per_node
-    most = max((count for count in site.limits.gpus_allowed if count <= (most or count)), default=most)
-    chosen = "gpus_per_node" in requested or site.defaults.gpus_per_node
-    return {} if chosen or not most else {"gpus_per_node": str(most)}
+def _gpus_per_node(site: Site, requested_resources: dict[str, Any]) -> dict[str, str]:
+    """Return a request for all GPUs of a node, to check all of them; empty if the user or the site requests GPUs."""
+    max_gpus = site.limits.gpus_per_node
+    max_gpus = max((count for count in site.limits.gpus_allowed if count <= (max_gpus or count)), default=max_gpus)
+    is_requested = "gpus_per_node" in requested_resources or site.defaults.gpus_per_node
+    return {} if is_requested or not max_gpus else {"gpus_per_node": str(max_gpus)}
 
 
 def succeeded(run: Run) -> bool:
-    """Return whether an ended job succeeded; its record may appear later than its state."""
+    """Return whether an ended job succeeded, by its record, or by the scheduler if no record is visible yet."""
     record = run.end_record()
     if record and not record.may_restart:
         return record.exit_code == 0
@@ -129,24 +129,24 @@ def wait_for_results(run: Run, are_complete: Callable[[], bool]) -> bool:
 
     Args:
         run: The ended job.
-        are_complete: Reads the results, and returns whether all are there.
+        are_complete: Function that reads the results, and returns whether they are complete.
 
     Returns:
-        Whether all are there.
+        Whether the results are complete.
     """
-    end = time.monotonic() + FILE_SYSTEM_DELAY_SECONDS * succeeded(run)
-    while not (complete := are_complete()) and time.monotonic() < end:
+    deadline = time.monotonic() + FILE_SYSTEM_DELAY_SECONDS * succeeded(run)
+    while not (is_complete := are_complete()) and time.monotonic() < deadline:
         time.sleep(0.2)
-    return complete
+    return is_complete
 
 
 def pending_finding(reason: Explanation, timeout: float) -> Finding:
-    """Return the finding about a job that did not start.
+    """Return the finding about a job that did not start in time.
 
     Args:
-        reason: Why it was pending.
-        timeout: Seconds after which it was cancelled.
+        reason: Why the job was pending.
+        timeout: Time in seconds after which the job was cancelled.
     """
     diagnosis = reason.diagnosis
-    what = f"not started after {format_duration(timeout)} in the queue, and cancelled: {diagnosis.summary}"
-    return error("job", what, diagnosis.fix)
+    problem = f"not started after {format_duration(timeout)} in the queue, and cancelled: {diagnosis.summary}"
+    return error("job", problem, diagnosis.fix)
