@@ -72,7 +72,7 @@ class JobIdentity:
             ids = {None, self.slurm_job, *self.other_job_ids}
             return self._is_run_dir(process.run_directory) and process.slurm_job in ids
         if job := process.cgroup_job or process.slurm_job:  # no process can leave its cgroup
-            return job in {self.slurm_job, *self.other_job_ids} and self._slurm_job_ran_at(process.started)
+            return job in {self.slurm_job, *self.other_job_ids} and self._slurm_job_ran_at(process.start_seconds)
         return None
 
     def _is_run_dir(self, path: str) -> bool:
@@ -87,7 +87,7 @@ class JobIdentity:
 
     def may_have_started(self, process: Process) -> bool:
         """Return whether a process started at a time when the job may have run."""
-        return self.submitted - CLOCK_SLACK_SECONDS <= process.started <= self.last_activity + CLOCK_SLACK_SECONDS
+        return self.submitted - CLOCK_SLACK_SECONDS <= process.start_seconds <= self.last_activity + CLOCK_SLACK_SECONDS
 
     def is_log_writer(self, process: Process) -> bool:
         """Return whether a process without a terminal writes to a log of the job, and may have started during it."""

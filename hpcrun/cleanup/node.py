@@ -100,7 +100,7 @@ def _pid_and_name(process: Process) -> dict[str, Any]:
 
 def _describe_process(process: Process) -> dict[str, Any]:
     command = processes.command_line(process.pid) or process.name
-    return {**_pid_and_name(process), "command": command, "seconds": max(0, int(time.time() - process.started))}
+    return {**_pid_and_name(process), "command": command, "seconds": max(0, int(time.time() - process.start_seconds))}
 
 
 def _spared_pids(caller: dict[str, Any], mine: dict[int, Process]) -> set[int]:

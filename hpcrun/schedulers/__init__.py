@@ -1,4 +1,4 @@
-"""Schedulers, which run job scripts: one module each, imported only when it is used; see `hpcrun.scheduler`."""
+"""Schedulers, which run job scripts. Each has a module, imported only when it is used; see `hpcrun.scheduler`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 def group_by_scheduler(runs: Sequence[Run]) -> dict[Scheduler, list[Run]]:
     """Group runs by their scheduler."""
-    found: dict[Scheduler, list[Run]] = {}
+    runs_by_scheduler: dict[Scheduler, list[Run]] = {}
     for run in runs:
-        found.setdefault(run.scheduler, []).append(run)
-    return found
+        runs_by_scheduler.setdefault(run.scheduler, []).append(run)
+    return runs_by_scheduler
 
 
 def query_states(runs: Sequence[Run]) -> dict[Run, State]:
-    """Return the state of each submitted run, by one query of each scheduler."""
-    found: dict[Run, State] = {}
+    """Return the state of each submitted run, with one query to each scheduler."""
+    states: dict[Run, State] = {}
     for scheduler, submitted_runs in group_by_scheduler([run for run in runs if run.job_id]).items():
-        found |= scheduler.query_states(submitted_runs)
-    return found
+        states |= scheduler.query_states(submitted_runs)
+    return states
 
 
 def query_state(run: Run) -> State:

@@ -1,4 +1,4 @@
-"""Running a command with a timeout."""
+"""Running of commands with a timeout."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIMEOUT_SECONDS = 20.0
-"""The default timeout: a busy slurmctld takes several seconds, and Slurm tries one that is down for a minute."""
+"""Default timeout in seconds: a busy slurmctld takes several seconds; without an answer, Slurm tries for a minute."""
 
 
-_running: set[subprocess.Popen[str]] = set()
-"""Processes that have not exited yet."""
+_running_commands: set[subprocess.Popen[str]] = set()
+"""Commands that have not exited yet."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class CommandResult:
     """The exit code and output of a command.
 
     Attributes:
-        code: The exit code; None if the command did not start, or did not exit in time.
+        code: The exit code; None if the command did not start, or did not exit within the timeout.
         out: The text on stdout.
-        err: The text on stderr, or why there is no exit code.
+        err: The text on stderr, or the reason why there is no exit code.
     """
 
     code: int | None
@@ -44,17 +44,17 @@ class CommandResult:
 
     @property
     def combined(self) -> str:
-        """The text on stdout and stderr, where some versions print the result; empty if the command failed."""
+        """The text on stdout and stderr, because some programs print results to stderr; empty if the command failed."""
         return f"{self.out}\n{self.err}" if self.code == 0 else ""
 
     @property
     def failure(self) -> str:
-        """Why the command failed; empty if it succeeded."""
+        """The error message if the command failed; empty if it succeeded."""
         return "" if self.code == 0 else self.error_message
 
     @property
     def error_message(self) -> str:
-        """The last two lines of the error output, joined to one."""
+        """The last two lines of the error output, joined by ``; ``."""
         lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
         return "; ".join(lines[-2:]) or f"exit code {self.code}"
 
@@ -67,14 +67,14 @@ def run(
     folder: Path | None = None,
     conf: str | None = None,
 ) -> CommandResult:
-    """Run a command without the options of Slurm in environment variables; a timeout also kills its children.
+    """Run a command without the environment variables that hold Slurm options; a timeout also kills its children.
 
     Args:
         command: The program and its arguments.
         text: The text on stdin.
-        timeout: In seconds; default `TIMEOUT_SECONDS`.
-        folder: The working directory; default the current one.
-        conf: The slurm.conf of the Slurm to query; see `command_environment`.
+        timeout: Timeout in seconds; default: `TIMEOUT_SECONDS`.
+        folder: The working directory; default: the current one.
+        conf: The slurm.conf of the Slurm cluster to query; see `command_environment`.
     """
     pipe, timeout = subprocess.PIPE, TIMEOUT_SECONDS if timeout is None else timeout
     try:
@@ -86,25 +86,25 @@ def run(
         return CommandResult(None, "", f"{command[0]} is not installed")
     except OSError as error:
         return CommandResult(None, "", f"{command[0]}: {error.strerror}")
-    _running.add(process)
+    _running_commands.add(process)
     with process:
         try:
             out, err = process.communicate(text, timeout=timeout)
         except subprocess.TimeoutExpired:
             _kill(process)
             return CommandResult(None, "", f"{command[0]} did not answer within {timeout:g} s")
-        except BaseException:  # Ctrl+C, which only this process receives
+        except BaseException:  # Ctrl+C sends SIGINT to this process, not to the command
             _kill(process)
             process.wait()
             raise
         finally:
-            _running.discard(process)
+            _running_commands.discard(process)
     return CommandResult(process.returncode, out, err)
 
 
 def kill_running_commands() -> None:
-    """Kill all commands that still run, and their children, so that callers stop waiting."""
-    for process in list(_running):
+    """Kill all running commands and their children, so that threads that wait for them continue."""
+    for process in list(_running_commands):
         _kill(process)
 
 

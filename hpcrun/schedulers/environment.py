@@ -1,4 +1,4 @@
-"""The environment of Slurm's commands, and the Slurm that they query."""
+"""The environment variables of Slurm commands, which select the Slurm cluster to query."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from string import Template
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
 
-# These select a Slurm, and are not options of a job.
+# These select a Slurm cluster, and are not options of a job.
 _CLIENT_VARIABLES = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"}
 
 
 def inherited_slurm_variables() -> list[str]:
-    """Return the variables that would override the script (SBATCH_*) or belong to an enclosing job (SLURM_*)."""
+    """Return the variables that would override the job script (SBATCH_*), or that belong to an outer job (SLURM_*)."""
     prefixes = ("SBATCH_", "SLURM_", "SLURMD_", "SQUEUE_", "SCANCEL_", "SACCT_")
     return sorted(name for name in os.environ if name.startswith(prefixes) and name not in _CLIENT_VARIABLES)
 
 
 def command_environment(conf: str | None = None) -> dict[str, str]:
-    """Return this process's environment without `inherited_slurm_variables`.
+    """Return the environment of this process without `inherited_slurm_variables`.
 
     Args:
-        conf: The slurm.conf of the Slurm to query; if None, SLURM_CONF or the default of Slurm.
+        conf: The slurm.conf of the Slurm cluster to query; None: SLURM_CONF, or Slurm's default.
     """
-    removed = set(inherited_slurm_variables())
-    remaining = {name: value for name, value in os.environ.items() if name not in removed}
+    removed_names = set(inherited_slurm_variables())
+    remaining = {name: value for name, value in os.environ.items() if name not in removed_names}
     return {**remaining, "SLURM_CONF": conf} if conf else remaining
 
 
 def expand_slurm_conf(conf: str | None) -> str | None:
-    """Expand ``~`` and variables in a site's ``slurm_conf``; variables that are not set stay as they are."""
+    """Expand ``~`` and variables in a site's ``slurm_conf``; variables that are not set are not expanded."""
     return Template(paths.expand_user(conf)).safe_substitute(os.environ) if conf else None
 
 
 def require_slurm_conf(conf: str | None) -> None:
-    """Raise an error if the slurm.conf does not exist: Slurm's commands would wait a minute for it.
+    """Raise an error if the slurm.conf does not exist, because Slurm commands would wait a minute for it.
 
     Args:
-        conf: The slurm.conf of a site or a run; if None, SLURM_CONF.
+        conf: The slurm.conf of a site or a run; None: SLURM_CONF.
 
     Raises:
         HpcrunError: The file does not exist.
     """
-    from_environment = os.environ.get("SLURM_CONF")
-    path = conf or from_environment
+    environment_path = os.environ.get("SLURM_CONF")
+    path = conf or environment_path
     if path and not Path(path).exists():
         hint = "unset SLURM_CONF, or start that cluster"
-        if path != from_environment:
+        if path != environment_path:
             hint = "site key slurm_conf names it: work on a host that has it, or correct the site file"
         raise HpcrunError(f"SLURM_CONF={path} does not exist", hint=hint, exit_code=1)
 
 
 def prefix_slurm_conf(conf: str | None, command: str) -> str:
-    """Put SLURM_CONF before a command line where the user needs it to query the same Slurm."""
+    """Put SLURM_CONF before a command line if the user's shell would query another Slurm cluster without it."""
     return f"SLURM_CONF={shlex.quote(conf)} {command}" if conf and conf != os.environ.get("SLURM_CONF") else command

@@ -1,4 +1,4 @@
-"""The submitit executors of the schedulers: they submit the rendered script, not a pickled function."""
+"""The submitit executors of the schedulers, which submit a rendered script, not a pickled function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RunWatcher(core.InfoWatcher):
-    """Queries the states of all jobs by one call of the scheduler.
+    """A submitit watcher that queries the states of all jobs of a scheduler at once.
 
     submitit's watcher queries only sacct, at most every 10 minutes, and treats suspended jobs as ended.
 
@@ -50,16 +50,16 @@ class RunWatcher(core.InfoWatcher):
         return state
 
     def is_done(self, job_id: str, mode: str = "standard") -> bool:
-        """Return whether a job has ended for good."""
+        """Return whether a job has ended and will not be requeued."""
         return self.get_state(job_id, mode) not in UNFINISHED_STATES
 
     def update_if_long_enough(self, mode: str) -> None:
-        """Query the scheduler if a query is due, or forced."""
+        """Query the scheduler if the poll interval has passed, or if ``mode`` is ``force``."""
         if mode == "force" or (mode == "standard" and self.backoff.is_due()):
             self.update()
 
     def register_job(self, job_id: str) -> None:
-        """Add a job to the queried ones; an earlier job of the same id may have ended."""
+        """Add a job to the watched jobs; an earlier job with the same id may have ended."""
         super().register_job(job_id)
         self._finished.discard(job_id)
         self._info_dict.pop(job_id, None)
@@ -71,14 +71,16 @@ class RunWatcher(core.InfoWatcher):
         self.backoff = PollBackoff(self.runs.values())
 
     def update(self) -> None:
-        """Query the states of all jobs that have not ended."""
+        """Query the states of all watched jobs that have not ended."""
         self._num_calls += 1
         self.backoff.start_interval()
         # A run that submitted itself again has a new job id.
         runs = {job_id: Run(self.runs[job_id].directory) for job_id in sorted(self._registered - self._finished)}
-        submitted = {job_id: run for job_id, run in runs.items() if run.job_id}  # without those whose directory is gone
-        states = self.scheduler.query_states(list(submitted.values()))
-        for job_id, state in ((job_id, states[run]) for job_id, run in submitted.items()):
+        submitted_runs = {
+            job_id: run for job_id, run in runs.items() if run.job_id
+        }  # without runs whose directory was removed
+        states = self.scheduler.query_states(list(submitted_runs.values()))
+        for job_id, state in ((job_id, states[run]) for job_id, run in submitted_runs.items()):
             if state.name != self._info_dict.get(job_id, {}).get("State"):
                 self.backoff.reset()
             self._info_dict[job_id] = {
@@ -92,24 +94,24 @@ class RunWatcher(core.InfoWatcher):
 
 
 @cache
-def _watcher(scheduler: Scheduler, _conf: str | None) -> RunWatcher:
-    """Return the watcher of all jobs of one scheduler; another Slurm may have a job of the same id."""
+def _get_watcher(scheduler: Scheduler, _conf: str | None) -> RunWatcher:
+    """Return the watcher of a Slurm cluster or other scheduler; two clusters may have jobs with the same id."""
     return RunWatcher(scheduler)
 
 
 class ScriptJob(core.Job[Any]):
-    """A submitted job script; its run directory and job id are enough to attach to it.
+    """A submitted job script; a process attaches to it by its run directory and job id.
 
     ``result()`` waits for the job, and returns the contents of ``result.json``.
     """
 
     on_wait: Callable[[State], None] | None = None
-    """Called every second while `wait` waits."""
+    """Callback that `wait` calls every second with the job's state."""
 
     @property
     def watcher(self) -> RunWatcher:
         """The watcher of all jobs of the same scheduler."""
-        return _watcher(*self._queue)
+        return _get_watcher(*self._queue)
 
     @property
     def directory(self) -> Path:
@@ -126,10 +128,10 @@ class ScriptJob(core.Job[Any]):
             time.sleep(1)
 
     def cancel(self, check: bool = True) -> None:  # noqa: ARG002 - submitit's signature
-        """Let the ranks write a checkpoint, then end the job.
+        """Stop the job gracefully: its ranks may write a checkpoint first.
 
         Raises:
-            HpcrunError: The scheduler refused to cancel it.
+            HpcrunError: The scheduler refused to cancel the job.
         """
         from hpcrun.schedulers.stopping import stop
 
@@ -144,18 +146,22 @@ class ScriptJob(core.Job[Any]):
         self.watcher.register_job(self.job_id)
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
-        # submitit would unpickle a file, which runs code of whoever wrote it.
+        # submitit would unpickle a file, which runs any code that the file contains.
         run, deadline = Run(self.directory), time.monotonic() + self._results_timeout_s
         with suppress(OSError):  # makes an NFS client read the folder again
             self.directory.chmod(self.directory.stat().st_mode)
-        while not (ended := run.end_record()):
+        while not (record := run.end_record()):
             if time.monotonic() > deadline:
                 raise UncompletedJobError(f"job {self.job_id} left no exit.json in {run.directory} ({self.state})")
             time.sleep(0.5)
-        if ended.stopped:  # such a job writes no pickle
-            return "error", ended.reason
-        code = ended.exit_code  # correct even if the disk was full: the space of exit.json is reserved
-        return ("error", f"exit code {code}: {ended.reason}") if code else ("success", dict(run.result_values()))
+        if record.stopped:  # a stopped job writes no pickle
+            return "error", record.reason
+        exit_code = record.exit_code  # correct even on a full disk, because exit.json was created with its full size
+        return (
+            ("error", f"exit code {exit_code}: {record.reason}")
+            if exit_code
+            else ("success", dict(run.result_values()))
+        )
 
 
 class ScriptExecutor(core.Executor):
@@ -195,7 +201,7 @@ class SlurmScriptExecutor(SlurmExecutor):
         self.run = Run(self.folder)
 
     def submit_script(self) -> ScriptJob:
-        """Submit ``job.sh``; ``<id>_submission.sh`` is its copy.
+        """Submit ``job.sh``, and copy it to ``<id>_submission.sh``.
 
         Raises:
             HpcrunError: Slurm refused the job, is not installed, or did not answer.
@@ -206,7 +212,7 @@ class SlurmScriptExecutor(SlurmExecutor):
         return 1  # the script starts the ranks
 
     def _submit_command(self, command: str) -> ScriptJob:  # noqa: ARG002 - submitit's signature
-        """Take submitit's steps, but raise sbatch's errors instead of printing them, and hide ``SBATCH_*`` from it."""
+        """Submit as submitit does, but raise sbatch's errors, and remove ``SBATCH_*`` from sbatch's environment."""
         script = self.folder / "job.sh"
         output = slurm_submission.run_sbatch(self.run, self._make_submission_command(script))
         job = self.job_class(self.folder, self._get_job_id_from_submission_command(output))

@@ -1,4 +1,4 @@
-"""Local jobs: the script runs on this host, detached from the terminal, identified by its pid and start time."""
+"""Local jobs: the job script runs on this host, detached from the terminal, identified by pid and start time."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 _START_COMMAND = 'exec bash "$0" >"$1/$$_0_log.out" 2>"$1/$$_0_log.err"'
-"""Starts a script whose logs are named after its pid, so that hpcrun finds the pid even if it is killed here."""
+"""Shell command that starts a script and names the logs after its pid: hpcrun finds the pid even without a record."""
 
 KILL_SECONDS = 10.0
-"""How long processes may take to exit after SIGKILL."""
+"""Maximum time in seconds for processes to exit after SIGKILL."""
 
 MAX_HOSTFILE_BYTES = 1 << 20
 
 GRACE_SECONDS = 2.0
-"""How long a script may take to start its traps, and to exit after its ranks."""
+"""Maximum time in seconds for a script to install its traps, and to exit after its ranks."""
 
 
 def _start_script(run: Run, **variables: str) -> str:
@@ -60,12 +60,14 @@ def _start_detached(
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
     )
-    threading.Thread(target=process.wait, daemon=True).start()  # otherwise it remains a zombie until hpcrun exits
+    threading.Thread(
+        target=process.wait, daemon=True
+    ).start()  # otherwise the script remains a zombie until hpcrun exits
     return process
 
 
 def running_scripts() -> dict[str, Process]:
-    """Return the job scripts that run on this host, by run directory."""
+    """Return the processes of the job scripts that run on this host, by run directory."""
     return {
         process.run_directory: process
         for process in user_processes().values()
@@ -74,30 +76,30 @@ def running_scripts() -> dict[str, Process]:
 
 
 def _is_running(run: Run) -> bool:
-    started = run.submission.start_time
-    return bool(started) and start_time(int(run.submission.job_id)) == started
+    start_ticks = run.submission.start_time
+    return bool(start_ticks) and start_time(int(run.submission.job_id)) == start_ticks
 
 
 def _wait_for_traps(run: Run) -> None:
-    """Wait until a new script handles and records signals; it creates exit.json then."""
+    """Wait until a new script handles and records signals: then exit.json exists."""
     deadline = time.monotonic() + GRACE_SECONDS
     while _is_running(run) and not (run.directory / "exit.json").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
 
 
 def _kill_processes(run: Run) -> None:
-    """Kill the ranks first, so that the script can record their end and exit."""
-    script, begin = int(run.submission.job_id), time.monotonic()
+    """Kill the ranks before the script, so that the script can record their end and exit."""
+    script_pid, start = int(run.submission.job_id), time.monotonic()
     pids = find_run_pids(*run.path_variants)
-    while pids and time.monotonic() < begin + KILL_SECONDS:  # a process in a system call exits late
-        spare_script = time.monotonic() < begin + GRACE_SECONDS
-        send_signal([pid for pid in pids if not (spare_script and pid == script)], signal.SIGKILL)
+    while pids and time.monotonic() < start + KILL_SECONDS:  # a process in a system call exits late
+        spares_script = time.monotonic() < start + GRACE_SECONDS
+        send_signal([pid for pid in pids if not (spares_script and pid == script_pid)], signal.SIGKILL)
         time.sleep(0.02)
         pids = find_run_pids(*run.path_variants)
 
 
-def _kill_started(run: Run, deadline: float) -> None:
-    """Kill a new script and all processes that it has started."""
+def _kill_new_script(run: Run, deadline: float) -> None:
+    """Kill a new script and all processes that it has started, until a time of `time.monotonic`."""
     while (pids := find_run_pids(*run.path_variants)) and time.monotonic() < deadline:
         send_signal(pids, signal.SIGKILL)
         time.sleep(0.02)
@@ -111,15 +113,15 @@ def _require_this_host(run: Run) -> None:
         )
 
 
-def _hosts(run: Run) -> str:
-    """Return the hosts of the ranks, as the script has written them; empty before that."""
+def _read_hosts(run: Run) -> str:
+    """Return the hosts of the ranks from the job's hostfile, as a node list; empty before the script has written it."""
     lines = records.read_tail(run.directory / "hostfile", MAX_HOSTFILE_BYTES).splitlines()
     names = (re.split(r"[\s:]", line)[0] for line in lines)
     return fold_hosts(dict.fromkeys(filter(is_host_name, names)))
 
 
 class LocalScheduler(Scheduler):
-    """This host: job scripts start at once, detached from the terminal."""
+    """The scheduler ``local``: job scripts start on this host at once, detached from the terminal."""
 
     name = title = "local"
     bash_file = shell_library() / "local.bash"
@@ -132,13 +134,13 @@ class LocalScheduler(Scheduler):
         return {"timeout": spec.time_limit_seconds is not None}
 
     def submit(self, run: Run) -> str:
-        """Start a run's ``job.sh``, or that of each task of a sweep.
+        """Start a run's ``job.sh``, or one ``job.sh`` for each task of a sweep.
 
         Returns:
-            The job id; for a sweep, its directory, because its tasks have separate ids.
+            The job id. For a sweep, whose tasks have separate job ids, the directory of the sweep.
 
         Raises:
-            HpcrunError: The job cannot be started or recorded. Its processes and its directory are removed then.
+            HpcrunError: The job cannot be started or recorded; its processes were killed, its directory was removed.
         """
         try:
             if not run.tasks:
@@ -147,14 +149,14 @@ class LocalScheduler(Scheduler):
                 _start_script(task, HPCRUN_TASK=str(number))
         except OSError as error:  # without a record, no command finds the job
             for task in run.tasks or [run]:
-                _kill_started(task, time.monotonic() + KILL_SECONDS)
+                _kill_new_script(task, time.monotonic() + KILL_SECONDS)
             discard_run(run)
-            what = f"cannot start job {run.name}: {run.directory}: {error.strerror}; its run directory was removed"
-            raise HpcrunError(what, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
+            message = f"cannot start job {run.name}: {run.directory}: {error.strerror}; its run directory was removed"
+            raise HpcrunError(message, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
         return str(run.directory)
 
     def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, UnrecordedJob | None]:
-        """Find jobs that run or ran on this host."""
+        """Find the unrecorded jobs of runs among jobs that run or ran on this host."""
         scripts = running_scripts()
         jobs: dict[Path, UnrecordedJob | None] = {}
         for run in runs:
@@ -173,13 +175,13 @@ class LocalScheduler(Scheduler):
         states = {}
         for run in runs:
             is_local = run.submission.host == os.uname().nodename
-            # A script writes its record last, so reading it after this check misses no end.
-            alive = is_local and _is_running(run)
+            # A script writes its record just before it exits, so the record is read after this check.
+            is_running = is_local and _is_running(run)
             record = run.exit_record()
-            if alive and not (record and record.ended):
-                start = run.last_start()  # as Slurm, count from the last start of a run that was resumed
-                begin = start.started if start else run.submission.submitted
-                minutes, seconds = divmod(max(0, int(time.time() - begin)), 60)
+            if is_running and not (record and record.ended):
+                start = run.last_start()  # like Slurm, count from the last start of a resumed run
+                start_time_s = start.started if start else run.submission.submitted
+                minutes, seconds = divmod(max(0, int(time.time() - start_time_s)), 60)
                 state = State("RUNNING", "", run.submission.host, f"{minutes}:{seconds:02}")
                 if run.values and not (run.directory / "hostfile").exists():
                     state = State("PENDING", "other tasks of its sweep are running")
@@ -189,7 +191,7 @@ class LocalScheduler(Scheduler):
                 state = State("UNKNOWN", f"runs on {run.submission.host}", run.submission.host)
             else:
                 state = State("FAILED", "the job ended without an exit record", run.submission.host)
-            states[run] = replace(state, nodes=_hosts(run) or state.nodes)
+            states[run] = replace(state, nodes=_read_hosts(run) or state.nodes)
         return states
 
     def request_stop(self, run: Run) -> bool:
@@ -199,7 +201,7 @@ class LocalScheduler(Scheduler):
             HpcrunError: The job runs on another host.
         """
         _require_this_host(run)
-        # the script forwards the signal to the launcher, and that to the ranks
+        # the script forwards the signal to the launcher, which forwards it to the ranks
         pids = [int(run.submission.job_id)] if _is_running(run) else find_run_pids(*run.path_variants)
         _wait_for_traps(run)
         send_signal(pids, signal.SIGTERM)
@@ -216,7 +218,7 @@ class LocalScheduler(Scheduler):
         for run in runs:
             if _is_running(run):
                 _wait_for_traps(run)
-                send_signal([int(run.submission.job_id)], signal.SIGTERM)  # so that it records why its ranks end
+                send_signal([int(run.submission.job_id)], signal.SIGTERM)  # the script then records why its ranks end
         for run in runs:
             _kill_processes(run)
 
@@ -226,13 +228,13 @@ class LocalScheduler(Scheduler):
         Raises:
             HpcrunError: The script did not start.
         """
-        task = {"HPCRUN_TASK": str(run.task_number)} if run.sweep else {}
+        task_variable = {"HPCRUN_TASK": str(run.task_number)} if run.sweep else {}
         logs = [run.directory / f"{run.job_id}_0_log.{end}" for end in ("out", "err")]
-        variables = {**command_environment(), "HPCRUN_RUN_DIR": str(run.directory), **task}
+        variables = {**command_environment(), "HPCRUN_RUN_DIR": str(run.directory), **task_variable}
         with logs[0].open("ab") as out, logs[1].open("ab") as err:
             process = _start_detached(["bash", str((run.sweep or run).directory / "job.sh")], variables, out, err)
         deadline = time.monotonic() + KILL_SECONDS
-        while Run(run.directory).job_id != str(process.pid):  # the script records that it is the run's job now
+        while Run(run.directory).job_id != str(process.pid):  # the script records its pid as the run's job id
             if process.poll() is not None or time.monotonic() > deadline:
                 raise HpcrunError(f"{run.directory}/job.sh did not start", hint=f"{logs[1]} may say why")
             time.sleep(0.01)

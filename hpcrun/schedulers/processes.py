@@ -1,6 +1,6 @@
-"""Processes of this host, identified by pid and start time, and those of a job by a variable in their environment.
+"""Processes on this host. A process is identified by pid and start time, and belongs to a job by HPCRUN_RUN_DIR.
 
-Nodes run this file with any Python from 3.8, so it imports only the standard library.
+Nodes may run this file with Python 3.8 or later and without packages, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _CGROUP_JOB = re.compile(r"slurm.*/job_(\d+)(?:/|$)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Process:
-    """The state of one of this user's processes at one moment.
+    """The state of a process of this user at one moment.
 
     Attributes:
-        pid: The process id, which the system may reuse later.
+        pid: The process id, which a later process may have, too.
         start: The start time in clock ticks since boot; unique together with the pid.
-        parent: The pid of the parent.
+        parent: The pid of the parent process.
         session: The session id.
         name: The command name, which the process can change.
-        environ: The environment at the start of its program.
-        cgroup_job: The Slurm job of its cgroup, if Slurm uses cgroups.
-        terminal: Whether it has a controlling terminal.
+        environ: The environment variables at the start of the program.
+        cgroup_job: The Slurm job id in the process's cgroup; None if there is none.
+        terminal: Whether the process has a controlling terminal.
     """
 
     pid: int
@@ -45,18 +45,18 @@ class Process:
     terminal: bool = False
 
     @property
-    def started(self) -> float:
-        """The start time in seconds since 1970."""
+    def start_seconds(self) -> float:
+        """The start time of the process in seconds since 1970."""
         return _boot_time() + self.start / os.sysconf("SC_CLK_TCK")
 
     @property
     def slurm_job(self) -> str | None:
-        """The Slurm job id in its environment."""
+        """The Slurm job id in the environment of the process."""
         return self.environ.get("SLURM_JOB_ID")
 
     @property
     def run_directory(self) -> str | None:
-        """The run directory in its environment."""
+        """The run directory in the environment of the process."""
         return self.environ.get("HPCRUN_RUN_DIR")
 
 
@@ -66,99 +66,99 @@ def _boot_time() -> float:
 
 
 def _read_stat(pid: int) -> tuple[str, list[str]] | None:
-    """Return the name of a process and the stat fields from field 3 on (proc(5)); None if it has exited."""
+    """Return a process's name, and its fields in /proc/PID/stat from field 3 on (proc(5)); None if it has exited."""
     try:
-        before, _, after = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")
+        name_part, _, field_part = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")
     except OSError:
         return None
-    fields = after.split()
-    return None if fields[0] in "ZX" else (before.partition("(")[2], fields)
+    fields = field_part.split()
+    return None if fields[0] in "ZX" else (name_part.partition("(")[2], fields)
 
 
 def start_time(pid: int) -> int | None:
     """Return the start time of a process in clock ticks since boot (proc(5), stat field 22); None if it has exited."""
-    found = _read_stat(pid)
-    return int(found[1][19]) if found else None
+    name_and_fields = _read_stat(pid)
+    return int(name_and_fields[1][19]) if name_and_fields else None
 
 
 def read_process(pid: int) -> Process | None:
     """Read the state of a process; None if it has exited or belongs to another user."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
-        uids = re.findall(r"^Uid:(.*)$", status, re.MULTILINE)[0].split()
-        found = _read_stat(pid) if set(uids) == {str(os.getuid())} else None
-        if not found:
+        status_text = Path(f"/proc/{pid}/status").read_text(errors="replace")
+        uids = re.findall(r"^Uid:(.*)$", status_text, re.MULTILINE)[0].split()
+        name_and_fields = _read_stat(pid) if set(uids) == {str(os.getuid())} else None
+        if not name_and_fields:
             return None
         cgroup = Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return None
-    name, fields = found
+    name, fields = name_and_fields
     environ = dict(os.fsdecode(line).split("=", 1) for line in variables if b"=" in line)
-    job = _CGROUP_JOB.search(cgroup) if os.getuid() else None  # root's processes there are Slurm's daemons
+    job_match = _CGROUP_JOB.search(cgroup) if os.getuid() else None  # for root, such processes are Slurm's daemons
     parent, session, terminal, start = (int(fields[index]) for index in (1, 3, 4, 19))
-    return Process(pid, start, parent, session, name, environ, job[1] if job else None, bool(terminal))
+    return Process(pid, start, parent, session, name, environ, job_match[1] if job_match else None, bool(terminal))
 
 
 def command_line(pid: int) -> str:
-    """Return the command line of a process; empty if it has exited or hides it."""
+    """Return the command line of a process; empty if the process has exited or its command line is unreadable."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
     except OSError:
         return ""
-    return " ".join(word.decode(errors="replace") for word in words)
+    return " ".join(word.decode(errors="replace") for word in arguments)
 
 
 def user_processes() -> dict[int, Process]:
-    """Return this user's processes by pid, without this one."""
+    """Return this user's processes by pid, without the current process."""
     pids = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
-    found = (read_process(pid) for pid in pids if pid != os.getpid())
-    return {process.pid: process for process in found if process}
+    processes = (read_process(pid) for pid in pids if pid != os.getpid())
+    return {process.pid: process for process in processes if process}
 
 
 def ancestors(pid: int) -> list[int]:
     """Return the pid of a process, its parent, and so on up to the first visible process."""
     pids = []
-    while pid and (found := _read_stat(pid)):
+    while pid and (name_and_fields := _read_stat(pid)):
         pids.append(pid)
-        pid = int(found[1][1])
+        pid = int(name_and_fields[1][1])
     return pids
 
 
 def find_run_pids(*directories: Path | str) -> list[int]:
-    """Return the pids of this user's processes whose HPCRUN_RUN_DIR is one of these paths."""
+    """Return the pids of this user's processes whose HPCRUN_RUN_DIR is one of some paths."""
     paths = set(map(str, directories))
     return [process.pid for process in user_processes().values() if process.run_directory in paths]
 
 
-def send_signal(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to processes, ignoring those that have exited."""
+def send_signal(pids: Iterable[int], signal_number: signal.Signals) -> None:
+    """Send a signal to processes; those that have exited are ignored."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+            os.kill(pid, signal_number)
 
 
-def signal_process(process: Process, number: signal.Signals) -> None:
-    """Send a signal to a process, and never to a later process of the same pid.
+def signal_process(process: Process, signal_number: signal.Signals) -> None:
+    """Send a signal to a process, and never to a later process with the same pid.
 
     Raises:
         OSError: The signal is not permitted.
     """
     with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
-        # Opened before the start time is compared, a pidfd cannot refer to a later process (Linux 5.3, Python 3.9).
+        # A pidfd that is opened before the comparison of start times cannot refer to a later process (Linux 5.3).
         descriptor = _open_pidfd(process.pid)
         if descriptor is not None:
             stack.callback(os.close, descriptor)
         if start_time(process.pid) != process.start:
             return
         if descriptor is None:
-            os.kill(process.pid, number)
+            os.kill(process.pid, signal_number)
         else:
-            signal.pidfd_send_signal(descriptor, number)
+            signal.pidfd_send_signal(descriptor, signal_number)
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """Return a pidfd of a process; None if the system does not support it."""
+    """Return a pidfd of a process; None if the system does not support pidfds."""
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:

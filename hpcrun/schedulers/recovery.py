@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from hpcrun.scheduler import UnrecordedJob
 
 MAX_RUNS = 1000
-"""How many of the newest runs without a job id are checked."""
+"""Maximum number of runs without a job id that are checked, the newest first."""
 
 SUBMISSION_TIMEOUT_SECONDS = 600
-"""After this time, a run without a job id has no job: no sbatch takes longer."""
+"""Time in seconds after which a run without a job id has no job, because no sbatch takes longer."""
 
 
 def recover_jobs() -> None:
-    """Find and record the jobs of runs whose submission was neither recorded nor refused.
+    """Find and record the jobs of runs whose submission was neither recorded nor refused, if there are such runs.
 
-    Their submission was killed, or got no answer. Schedulers are queried only if there is such a run.
+    The hpcrun process that submitted such a run was killed, or the scheduler did not answer.
     """
     runs = [
         run
@@ -40,42 +40,42 @@ def recover_jobs() -> None:
     for run in runs:
         if run.job_id:  # the job id is recorded, but not in the name of the link
             index.record_job_ids({run.directory: run.job_id})
-    for scheduler, lost in schedulers.group_by_scheduler([run for run in runs if not run.job_id]).items():
-        _record_jobs(lost, scheduler.find_unrecorded(lost))
+    for scheduler, unrecorded_runs in schedulers.group_by_scheduler([run for run in runs if not run.job_id]).items():
+        _record_jobs(unrecorded_runs, scheduler.find_unrecorded(unrecorded_runs))
 
 
-def _record_jobs(runs: Sequence[Run], found: dict[Path, UnrecordedJob | None]) -> None:
+def _record_jobs(runs: Sequence[Run], jobs: dict[Path, UnrecordedJob | None]) -> None:
     for run in runs:
-        job = found.get(run.directory)
-        with suppress(OSError):  # a later command finds the job, or its directory is gone
-            created = (run.directory / "job.json").stat().st_mtime
+        job = jobs.get(run.directory)
+        with suppress(OSError):  # a later command records the job, unless its directory was removed
+            creation_time = (run.directory / "job.json").stat().st_mtime
             if job:
-                values: dict[str, object] = {"submitted": created, "command": job.command}
-                values |= {"host": job.host} if job.host is not None else {}
-                values |= {"start_time": job.start_time} if job.start_time is not False else {}
-                write_submission({run: job.job_id}, **values)
-            elif run.directory in found and time.time() - created > SUBMISSION_TIMEOUT_SECONDS:
+                job_facts: dict[str, object] = {"submitted": creation_time, "command": job.command}
+                job_facts |= {"host": job.host} if job.host is not None else {}
+                job_facts |= {"start_time": job.start_time} if job.start_time is not False else {}
+                write_submission({run: job.job_id}, **job_facts)
+            elif run.directory in jobs and time.time() - creation_time > SUBMISSION_TIMEOUT_SECONDS:
                 write_refusal(run, "hpcrun was interrupted before it submitted the job")
 
 
-def find_jobs_without_directory(gone: Sequence[Run]) -> dict[Run, State]:
-    """Return the runs without a directory whose jobs are pending or running, and their states.
+def find_jobs_without_directory(removed_runs: Sequence[Run]) -> dict[Run, State]:
+    """Return the states of pending and running jobs whose run directory was removed.
 
     Args:
-        gone: Runs whose directory was removed, from `hpcrun.jobs.run_selection`; their scheduler counts as Slurm.
+        removed_runs: Runs whose directory was removed, from `hpcrun.jobs.run_selection`; they count as Slurm jobs.
     """
-    runs = [run for run in gone if run.job_id]
+    runs = [run for run in removed_runs if run.job_id]
     if not runs:
         return {}
     states = schedulers.query_states(runs)
     scripts = local.running_scripts()
-    found: dict[Run, State] = {}
+    states_of_jobs: dict[Run, State] = {}
     for run in runs:
         state = states[run]
         if script := scripts.get(str(run.directory)):
             local_submission = replace(run.submission, start_time=script.start, host=os.uname().nodename)
             run.__dict__["submission"] = local_submission
-            found[run] = schedulers.query_state(run)
+            states_of_jobs[run] = schedulers.query_state(run)
         elif not state.finished and state.name != "UNKNOWN":
-            found[run] = state
-    return found
+            states_of_jobs[run] = state
+    return states_of_jobs

@@ -1,4 +1,4 @@
-"""Resuming stopped runs: the same script, run directory and log, from the last checkpoint."""
+"""Resuming of stopped runs with the same script, run directory and log, from the last checkpoint."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
 
 
 def find_stopped(runs: Sequence[Run]) -> list[Run]:
-    """Return those runs that can be resumed: the stopped and failed tasks of a sweep.
+    """Return the runs that can be resumed: those that were stopped or have failed.
 
     Args:
-        runs: A run, or tasks of a sweep.
+        runs: A single run, or the tasks of a sweep.
 
     Raises:
-        HpcrunError: None of them can be resumed; says why.
+        HpcrunError: None of the runs can be resumed; the message contains the reason.
     """
     states = schedulers.query_states(runs)
-    stopped = [run for run in runs if run in states and states[run].finished and states[run].name != "COMPLETED"]
-    if stopped:
-        return stopped
-    first = runs[0]
-    job = f"job {first.job_id} ({first.name})"
-    if first not in states:
-        raise HpcrunError(f"{first.directory} was never submitted", hint=f"hpcrun resubmit {first.directory}")
-    if states[first].name == "COMPLETED":
-        raise HpcrunError(f"{job} has completed", hint=f"hpcrun resubmit {first.job_id} runs it again")
-    hint = f"hpcrun status {first.job_id} shows its state; hpcrun cancel {first.job_id} stops it"
-    raise HpcrunError(f"{job} is {states[first].name}: only a job that has ended can be resumed", hint=hint)
+    resumable_runs = [run for run in runs if run in states and states[run].finished and states[run].name != "COMPLETED"]
+    if resumable_runs:
+        return resumable_runs
+    first_run = runs[0]
+    job_text = f"job {first_run.job_id} ({first_run.name})"
+    if first_run not in states:
+        raise HpcrunError(f"{first_run.directory} was never submitted", hint=f"hpcrun resubmit {first_run.directory}")
+    if states[first_run].name == "COMPLETED":
+        raise HpcrunError(f"{job_text} has completed", hint=f"hpcrun resubmit {first_run.job_id} runs it again")
+    hint = f"hpcrun status {first_run.job_id} shows its state; hpcrun cancel {first_run.job_id} stops it"
+    raise HpcrunError(f"{job_text} is {states[first_run].name}: only a job that has ended can be resumed", hint=hint)
 
 
 def resume(run: Run) -> str:
     """Start the script of a stopped run again, as another job of the same run.
 
     Args:
-        run: One of `find_stopped`.
+        run: A run from `find_stopped`.
 
     Returns:
         The new job id.

@@ -1,4 +1,4 @@
-"""Slurm's commands (squeue, sacct, scontrol, sinfo, sacctmgr, sbatch, scancel), and this user's jobs."""
+"""A client that runs Slurm commands (squeue, sacct, scontrol, sbatch, scancel), and queries this user's jobs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 QUERY_SECONDS = 60.0
-"""Timeout of queries about jobs: squeue and sacct are slow on large clusters."""
+"""Timeout in seconds of queries about jobs: squeue and sacct are slow on large clusters."""
 
 REQUEST_SECONDS = 540.0
-"""Timeout of sbatch and scancel, which repeat requests for minutes; `hpcrun.schedulers.recovery` waits longer."""
+"""Timeout in seconds of sbatch and scancel, which repeat a request for minutes."""
 
 _SQUEUE = ("squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%M|%l|%o")
 _SACCT = ("sacct", "--allocations", "--noheader", "--parsable2")
@@ -27,21 +27,21 @@ _FIELDS = "--format=JobID,State,Reason,NodeList,Elapsed,Timelimit"
 
 @dataclass(frozen=True)
 class SlurmClient:
-    """The commands of one Slurm; wrappers of these commands may print banners before the output.
+    """A client of one Slurm cluster. A site's wrappers of Slurm commands may print a banner before the output.
 
     Attributes:
-        conf: Its slurm.conf; if None, SLURM_CONF or the default of Slurm.
+        conf: The slurm.conf of the cluster; None: SLURM_CONF, or Slurm's default.
     """
 
     conf: str | None = None
 
     def query(self, command: Sequence[str], *, text: str = "", timeout: float | None = None) -> commands.CommandResult:
-        """Run a command, and return its result, also of one that cannot start.
+        """Run a command that queries Slurm, and return the result, even if the command cannot start.
 
         Args:
             command: The program and its arguments.
             text: The text on stdin.
-            timeout: In seconds; default `hpcrun.schedulers.command.TIMEOUT_SECONDS`.
+            timeout: Timeout in seconds; default: `hpcrun.schedulers.command.TIMEOUT_SECONDS`.
         """
         try:
             require_slurm_conf(self.conf)
@@ -67,23 +67,25 @@ class SlurmClient:
     def query_table(
         self, command: Sequence[str], columns: int, *, optional: int = 0, timeout: float = QUERY_SECONDS
     ) -> list[list[str]] | None:
-        """Return the rows of a table; None if the command fails. Lines with fewer columns are a banner.
+        """Return the rows of a table; None if the command fails.
+
+        Lines with too few columns are skipped, because they belong to a banner.
 
         Args:
-            command: The program and its arguments, which make it print ``|`` between columns.
+            command: The program and its arguments; the output has ``|`` between columns.
             columns: The number of columns; the last one may contain ``|``.
-            optional: How many of the last columns may be missing; they are empty then.
-            timeout: In seconds.
+            optional: Number of columns at the end that may be missing, and are empty then.
+            timeout: Timeout in seconds.
         """
         result = self.query(command, timeout=timeout)
         if result.failure:
             return None
-        bars = columns - 1
-        lines = [line for line in result.out.splitlines() if line.count("|") >= bars - optional]
-        return [[*line.split("|", bars), *optional * [""]][:columns] for line in lines]
+        bar_count = columns - 1
+        lines = [line for line in result.out.splitlines() if line.count("|") >= bar_count - optional]
+        return [[*line.split("|", bar_count), *optional * [""]][:columns] for line in lines]
 
     def query_queue(self) -> list[list[str]] | None:
-        """Return this user's jobs in the queue; None if Slurm does not answer.
+        """Return a row for each of this user's jobs in the queue; None if Slurm does not answer.
 
         Returns:
             Job id, state, reason, nodes, elapsed time, time limit and command of each job.
@@ -97,16 +99,20 @@ class SlurmClient:
         """Return the state and command of this user's jobs; None if Slurm does not answer.
 
         Args:
-            ids: The job ids to look up in accounting if squeue does not list them.
+            ids: The job ids to query in accounting if squeue does not list them.
         """
         rows = self.query_queue()
         if rows is None:
             return None
         if missing := sorted({array_id(job_id) for job_id in set(ids) - {row[0] for row in rows}}):
-            tables = ([*_SACCT, fields, "--jobs", ",".join(missing)] for fields in (f"{_FIELDS},SubmitLine", _FIELDS))
-            # sacct has SubmitLine since 21.08; rows of squeue come last, because they are newer
-            ended = next((found for table in tables if (found := self._query_job_table(table)) is not None), [])
-            rows = [*map(_correct_accounting_row, ended), *rows]
+            table_commands = (
+                [*_SACCT, fields, "--jobs", ",".join(missing)] for fields in (f"{_FIELDS},SubmitLine", _FIELDS)
+            )
+            # sacct has SubmitLine since Slurm 21.08; the newer rows of squeue override those of sacct
+            ended_rows = next(
+                (found for table in table_commands if (found := self._query_job_table(table)) is not None), []
+            )
+            rows = [*map(_correct_accounting_row, ended_rows), *rows]
         # sacct prints states such as "CANCELLED by 1000", and the reason "None"
         return {
             job_id: (State(state.split()[0], reason if reason != "None" else "", nodes, elapsed, limit), command)
@@ -114,7 +120,7 @@ class SlurmClient:
         }
 
     def query_states(self, ids: Sequence[str]) -> dict[str, State] | None:
-        """Return the states of the jobs that Slurm knows; None if it does not answer.
+        """Return the states of the jobs that Slurm knows, by job id; None if Slurm does not answer.
 
         Args:
             ids: The job ids.
@@ -124,12 +130,12 @@ class SlurmClient:
 
 
 def array_id(job_id: str) -> str:
-    """Return the array id of an array task, and the job id of any other job."""
+    """Return the job id of the whole array for an array task, and the unchanged job id for any other job."""
     return job_id.partition("_")[0]
 
 
 def _correct_accounting_row(row: list[str]) -> list[str]:
-    """Correct the accounting row of a job that is not in the queue: accounting may have missed its end."""
+    """Correct the accounting row of a job that is not in the queue: accounting may have missed the end of the job."""
     job_id, state, _, nodes, elapsed, limit, command = row
     if state == "PREEMPTED":  # the state of a preempted job that is not requeued
         return [job_id, "CANCELLED", "preempted", nodes, elapsed, limit, command]

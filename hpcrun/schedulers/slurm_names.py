@@ -1,4 +1,4 @@
-"""Names of QoS and accounts that a job gives, but Slurm does not know: where it enforces none, it accepts any."""
+"""Warnings about names of QoS and accounts that do not exist: Slurm may accept them if it does not enforce them."""
 
 from __future__ import annotations
 
@@ -16,51 +16,57 @@ if TYPE_CHECKING:
     from hpcrun.schedulers.slurm_qos import Policies
 
 MAX_NAMES = 12
-"""Maximum number of names in a list."""
+"""Maximum number of names that a message lists."""
 
-_IMPLIED = {"qos": r"qos|all", "account": r"associations|limits|qos|safe|all"}
-"""The values of AccountingStorageEnforce with which sbatch refuses jobs with an unknown name (slurm.conf(5))."""
+_ENFORCING_TYPES = {"qos": r"qos|all", "account": r"associations|limits|qos|safe|all"}
+"""Patterns of AccountingStorageEnforce values with which sbatch refuses an unknown name (slurm.conf(5))."""
 
 
 def list_names(names: Iterable[str]) -> str:
-    """Return names in a sentence, at most `MAX_NAMES` of them."""
-    known = list(dict.fromkeys(names))
-    return ", ".join(known[:MAX_NAMES]) + ", ..." * (len(known) > MAX_NAMES)
+    """Join names with commas, at most `MAX_NAMES` of them."""
+    unique_names = list(dict.fromkeys(names))
+    return ", ".join(unique_names[:MAX_NAMES]) + ", ..." * (len(unique_names) > MAX_NAMES)
 
 
 def find_unknown(resources: Resources, policies: Policies) -> dict[str, str]:
-    """Return a warning for each option with a name that Slurm's accounting does not have.
+    """Return a warning for each option (qos, account) whose value is not in Slurm's accounting.
 
     Args:
-        resources: What the job requests.
-        policies: All QoS, and this user's accounts; nothing is known without accounting.
+        resources: The resources that the job requests.
+        policies: All QoS, and this user's accounts; empty without accounting.
     """
-    known = {
+    names_by_option = {
         "qos": ([row[0] for row in policies.qos], "Slurm has no QoS {}; it has"),
         "account": ([row[0] for row in policies.accounts], "{} is no account of yours in Slurm; yours are"),
     }
-    found = {}
-    for option, (names, what) in known.items():
-        given = getattr(resources, option) or ""
-        if names and given and given.lower() not in map(str.lower, names):
-            like = closest_match(given, names)
-            meant = f"; did you mean --{option}={like}?" if like else ""
-            found[option] = f"{what.format(given)} {list_names(names)}{meant}"
-    return found
+    warnings = {}
+    for option, (names, message) in names_by_option.items():
+        requested_name = getattr(resources, option) or ""
+        if names and requested_name and requested_name.lower() not in map(str.lower, names):
+            closest_name = closest_match(requested_name, names)
+            suggestion = f"; did you mean --{option}={closest_name}?" if closest_name else ""
+            warnings[option] = f"{message.format(requested_name)} {list_names(names)}{suggestion}"
+    return warnings
 
 
 def warn_of_unknown(resources: Resources, policies: Policies, slurm: SlurmClient) -> list[str]:
-    """Return warnings about names that Slurm does not know; none where sbatch refuses them, and says so.
+    """Return warnings about names that Slurm does not know, except names that sbatch refuses with an error.
 
     Args:
-        resources: What the job requests.
+        resources: The resources that the job requests.
         policies: All QoS, and this user's accounts.
-        slurm: The commands of its Slurm.
+        slurm: The client of the job's Slurm cluster.
     """
-    found = find_unknown(resources, policies)
-    if not found:
+    warnings = find_unknown(resources, policies)
+    if not warnings:
         return []
     config = slurm.query(("scontrol", "show", "config"), timeout=QUERY_SECONDS).text or ""
-    enforced = re.search(r"^AccountingStorageEnforce\s*=\s*(.*)$", config, re.MULTILINE)
-    words = enforced[1].lower() if enforced else "all"  # without an answer, sbatch has the last word
-    return [text for option, text in found.items() if not re.search(rf"\b(?:{_IMPLIED[option]})\b", words)]
+    enforced_match = re.search(r"^AccountingStorageEnforce\s*=\s*(.*)$", config, re.MULTILINE)
+    enforced_types = (
+        enforced_match[1].lower() if enforced_match else "all"
+    )  # without an answer of Slurm, sbatch reports unknown names
+    return [
+        text
+        for option, text in warnings.items()
+        if not re.search(rf"\b(?:{_ENFORCING_TYPES[option]})\b", enforced_types)
+    ]

@@ -1,4 +1,4 @@
-"""Nodes that do not run jobs, with Slurm's reason: down, drained, or reserved."""
+"""Queries for nodes that do not run jobs, because they are down, drained or reserved."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from hpcrun.schedulers.slurm_client import SlurmClient
 
 TIMEOUT_SECONDS = 10.0
-_REASONS = ("sinfo", "--noheader", "--list-reasons", "--format=%N|%T|%u|%H|%E")
-_STATES = ("sinfo", "--noheader", "--Node", "--format=%N|%T")
-_DOWN = re.compile("down|drain|fail|unknown")
-_RESERVATIONS = ("scontrol", "--oneliner", "show", "reservation")
+_LIST_REASONS = ("sinfo", "--noheader", "--list-reasons", "--format=%N|%T|%u|%H|%E")
+_LIST_STATES = ("sinfo", "--noheader", "--Node", "--format=%N|%T")
+_UNUSABLE_STATES = re.compile("down|drain|fail|unknown")
+_SHOW_RESERVATIONS = ("scontrol", "--oneliner", "show", "reservation")
 _PAIR = re.compile(r"(\w+)=(\S*)")
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """A reservation.
+    """A reservation of nodes in Slurm.
 
     Attributes:
-        name: Its name.
-        start: When it begins.
-        end: When it ends.
-        nodes: Its nodes.
-        flags: Its flags, such as MAINT.
-        holders: Who may use it.
+        name: The name of the reservation.
+        start: The start time, in Slurm's format.
+        end: The end time, in Slurm's format.
+        nodes: The names of the reserved nodes.
+        flags: The flags of the reservation, such as MAINT.
+        holders: The users, groups and accounts that may use the reservation.
     """
 
     name: str
@@ -45,54 +45,58 @@ class Reservation:
     flags: str
     holders: str
 
-    def starts_before(self, moment: float) -> bool:
-        """Return whether it begins before a time, given in s since 1970; true for a time in an unknown format."""
+    def starts_before(self, timestamp: float) -> bool:
+        """Return whether the reservation starts before a time in s since 1970; True for an unknown format."""
         try:
-            return datetime.fromisoformat(self.start).timestamp() < moment
+            return datetime.fromisoformat(self.start).timestamp() < timestamp
         except ValueError:
             return True
 
     @property
     def sentence(self) -> str:
-        """The reservation in a sentence."""
-        flags = f", flags {self.flags}" if self.flags else ""
-        holders = f", for {self.holders}" if self.holders else ""
-        return f"{fold_hosts(self.nodes)} reserved: {self.name} from {self.start} to {self.end}{holders}{flags}"
+        """A sentence about the reservation."""
+        flags_text = f", flags {self.flags}" if self.flags else ""
+        holders_text = f", for {self.holders}" if self.holders else ""
+        return (
+            f"{fold_hosts(self.nodes)} reserved: {self.name} from {self.start} to {self.end}{holders_text}{flags_text}"
+        )
 
 
 def find_unavailable(
     slurm: SlurmClient, nodelist: str = "", *, seconds: float = inf, timeout: float = TIMEOUT_SECONDS
 ) -> list[str]:
-    """Return a sentence about each set of nodes that is down, drained or reserved, in Slurm's words.
+    """Return a sentence about each group of nodes that is down, drained or reserved, with Slurm's reason.
 
     Args:
-        slurm: The commands of the Slurm.
-        nodelist: The nodes of interest; all nodes if empty.
-        seconds: How far ahead a reservation may begin: the time limit of a job.
-        timeout: In seconds, of each query.
+        slurm: The client of the Slurm cluster.
+        nodelist: A list of nodes in Slurm's format; empty: all nodes.
+        seconds: Time in seconds from now, such as a job's time limit; reservations that start later are omitted.
+        timeout: Timeout of each query in seconds.
     """
-    wanted = _expand(nodelist)
-    found = []
-    for names, state, user, since, reason in slurm.query_table(_REASONS, 5, timeout=timeout) or []:
-        if nodes := _common(names, wanted):
-            found.append(f"{nodes} {state.rstrip('*~#$@+')}: {reason} ({user}, {since})")
-    latest = time.time() + seconds
+    names_to_check = _expand(nodelist)
+    sentences = []
+    for names, state, user, since, reason in slurm.query_table(_LIST_REASONS, 5, timeout=timeout) or []:
+        if nodes := _select_nodes(names, names_to_check):
+            sentences.append(f"{nodes} {state.rstrip('*~#$@+')}: {reason} ({user}, {since})")
+    latest_start = time.time() + seconds
     reservations = (
-        one for one in query_reservations(slurm, timeout=timeout) if not wanted or one.nodes.intersection(wanted)
+        one
+        for one in query_reservations(slurm, timeout=timeout)
+        if not names_to_check or one.nodes.intersection(names_to_check)
     )
-    return [*found, *(one.sentence for one in reservations if one.starts_before(latest))]
+    return [*sentences, *(one.sentence for one in reservations if one.starts_before(latest_start))]
 
 
 def find_down(slurm: SlurmClient, nodes: Collection[str]) -> list[str]:
-    """Return those of some nodes that are down or that Slurm has taken out of service."""
-    table = (*_STATES, f"--nodes={','.join(nodes)}")
-    rows = slurm.query_table(table, 2, timeout=TIMEOUT_SECONDS) or []
-    return sorted({name for name, state in rows if name in nodes and _DOWN.match(state)})
+    """Return the names of the nodes that are down, drained or failed among some nodes."""
+    command = (*_LIST_STATES, f"--nodes={','.join(nodes)}")
+    rows = slurm.query_table(command, 2, timeout=TIMEOUT_SECONDS) or []
+    return sorted({name for name, state in rows if name in nodes and _UNUSABLE_STATES.match(state)})
 
 
 def query_reservations(slurm: SlurmClient, *, timeout: float = TIMEOUT_SECONDS) -> list[Reservation]:
-    """Return all reservations, also those that begin later."""
-    text = slurm.query(_RESERVATIONS, timeout=timeout).text
+    """Return all reservations, including those that start later."""
+    text = slurm.query(_SHOW_RESERVATIONS, timeout=timeout).text
     rows = [dict(_PAIR.findall(line)) for line in text.splitlines() if line.startswith("ReservationName=")]
     return [
         Reservation(
@@ -115,7 +119,7 @@ def _expand(nodelist: str) -> list[str]:
         return []
 
 
-def _common(nodelist: str, wanted: Collection[str]) -> str:
-    """Return those of a list of nodes that are wanted, as a node list."""
-    nodes = [name for name in _expand(nodelist) if not wanted or name in wanted]
+def _select_nodes(nodelist: str, names_to_check: Collection[str]) -> str:
+    """Return the part of a node list that is in a collection of names; all nodes if the collection is empty."""
+    nodes = [name for name in _expand(nodelist) if not names_to_check or name in names_to_check]
     return fold_hosts(nodes) if nodes else ""

@@ -1,4 +1,4 @@
-"""Slurm's partitions: their properties, and the hardware of their nodes."""
+"""The partitions of a Slurm cluster: their properties, and the hardware of their nodes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _UNLIMITED = {"", "UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", "0"}
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes of a partition with equal hardware, as listed by sinfo(1).
+    """A group of nodes of a partition with equal hardware, as sinfo(1) lists it.
 
     Attributes:
-        cpus: CPUs of each.
-        memory: Memory of each in MiB.
-        resources: Generic resources (gres) of each, in Slurm's format.
-        names: Their names, as a Slurm node list.
-        features: Their features, separated by commas.
+        cpus: Number of CPUs of each node.
+        memory: Memory of each node in MiB.
+        resources: Generic resources (gres) of each node, in Slurm's format.
+        names: The names of the nodes, as a Slurm node list.
+        features: The features of the nodes, separated by commas.
     """
 
     cpus: int
@@ -40,26 +40,26 @@ class NodeGroup:
 
     @property
     def gpus(self) -> dict[str, int]:
-        """GPUs of each, by type; the type is empty where Slurm sets none."""
+        """Number of GPUs of each node, by GPU type; the type is empty if Slurm sets none."""
         return parse_gres(self.resources)
 
 
 @dataclass(frozen=True)
 class SlurmPartition:
-    """A partition; values of nodes are the maximum of all nodes, or 0 if unknown.
+    """A partition of a Slurm cluster. Values per node are the maximum over all nodes, or 0 if unknown.
 
     Attributes:
-        name: Its name.
-        properties: Its properties from scontrol(1), by Slurm's names, without unlimited ones.
-        nodes: Its nodes, grouped by hardware.
-        default: Whether it is Slurm's default partition.
-        up: Whether it runs jobs.
+        name: The name of the partition.
+        properties: The properties that scontrol(1) shows, by Slurm's names, without unlimited values.
+        nodes: The nodes, grouped by hardware.
+        default: Whether this is Slurm's default partition.
+        up: Whether the partition starts jobs (State=UP).
         max_nodes: Maximum number of nodes of a job.
         max_time: The maximum time limit in Slurm's format; empty if unlimited.
-        cpus: CPUs of a node.
+        cpus: Number of CPUs of a node.
         memory: Memory in MiB that a job may use on a node.
-        gpus: GPUs of a node, by type.
-        gpus_per_node: GPUs of a node, of all types.
+        gpus: Number of GPUs of a node, by GPU type.
+        gpus_per_node: Number of GPUs of a node, of all types.
     """
 
     name: str
@@ -80,12 +80,12 @@ NO_PARTITION = SlurmPartition("", {}, (), False, True, 0, "", 0, 0, {}, 0)
 
 
 def query_partitions(slurm: SlurmClient, *, hardware: bool, timeout: float) -> list[SlurmPartition]:
-    """Return the partitions of a Slurm; none if it does not answer.
+    """Return the partitions of a Slurm cluster; an empty list if Slurm does not answer.
 
     Args:
-        slurm: Its commands.
-        hardware: Whether to query their nodes, too, by a second command.
-        timeout: In seconds, of each command.
+        slurm: The client of the Slurm cluster.
+        hardware: Whether to query also the hardware of the nodes, with a second command.
+        timeout: Timeout of each command in seconds.
     """
     text = slurm.query(SHOW_PARTITIONS, timeout=timeout).text
     nodes = slurm.query(SHOW_NODES, timeout=timeout).text if text and hardware else ""
@@ -93,50 +93,54 @@ def query_partitions(slurm: SlurmClient, *, hardware: bool, timeout: float) -> l
 
 
 def find_partition(partitions: Iterable[SlurmPartition], name: str | None) -> SlurmPartition | None:
-    """Return the partition of this name, or Slurm's default partition without a name; None if there is none.
+    """Return a partition by its name, or Slurm's default partition if no name is given; None if it does not exist.
 
     Args:
-        partitions: All partitions of a Slurm.
-        name: The name that a job gives.
+        partitions: All partitions of the Slurm cluster.
+        name: The partition name that a job requests; None or empty: the default partition.
     """
     return next((one for one in partitions if (one.name == name if name else one.default)), None)
 
 
 def parse_partitions(text: str, nodes: str) -> list[SlurmPartition]:
-    """Return all partitions that are visible to this user.
+    """Parse the output of scontrol and sinfo about all partitions that this user can see.
 
     Args:
         text: The output of `scontrol --oneliner show partition`.
-        nodes: The output of sinfo about their nodes: partition, CPUs, memory in MB, generic resources, names,
-            features.
+        nodes: The output of sinfo about node groups, with the columns partition, CPUs, memory in MiB, generic
+            resources, names and features.
     """
-    kinds: dict[str, list[NodeGroup]] = {}
+    groups_by_partition: dict[str, list[NodeGroup]] = {}
     for line in nodes.splitlines():
         if line.count("|") in {4, 5}:
             name, cpus, memory, *texts = line.split("|")
-            kinds.setdefault(name, []).append(NodeGroup(_parse_number(cpus), _parse_number(memory), *texts))
+            groups_by_partition.setdefault(name, []).append(
+                NodeGroup(_parse_number(cpus), _parse_number(memory), *texts)
+            )
     properties = (_PAIR.findall(line) for line in text.splitlines() if line.startswith("PartitionName="))
-    return [_parse_partition(name, dict(rest), tuple(kinds.get(name, ()))) for (_, name), *rest in properties]
+    return [
+        _parse_partition(name, dict(rest), tuple(groups_by_partition.get(name, ()))) for (_, name), *rest in properties
+    ]
 
 
 def _parse_partition(name: str, properties: dict[str, str], nodes: tuple[NodeGroup, ...]) -> SlurmPartition:
     properties = {key: value for key, value in properties.items() if value not in _UNLIMITED}
-    bounds = [_parse_number(properties[key]) for key in ("TotalNodes", "MaxNodes") if key in properties]
-    memory = [max((kind.memory for kind in nodes), default=0)]
-    memory += [_parse_number(properties["MaxMemPerNode"])] if "MaxMemPerNode" in properties else []
-    types = dict.fromkeys(kind for one in nodes for kind in one.gpus)
+    max_nodes_candidates = [_parse_number(properties[key]) for key in ("TotalNodes", "MaxNodes") if key in properties]
+    memory_limits = [max((group.memory for group in nodes), default=0)]
+    memory_limits += [_parse_number(properties["MaxMemPerNode"])] if "MaxMemPerNode" in properties else []
+    gpu_types = dict.fromkeys(group for one in nodes for group in one.gpus)
     return SlurmPartition(
         name=name,
         properties=properties,
         nodes=nodes,
         default=properties.get("Default") == "YES",
         up=properties.get("State", "UP") == "UP",
-        max_nodes=min(bounds, default=0),
+        max_nodes=min(max_nodes_candidates, default=0),
         max_time=properties.get("MaxTime", ""),
-        cpus=max((kind.cpus for kind in nodes), default=0),
-        memory=min(memory),
-        gpus={kind: max(one.gpus.get(kind, 0) for one in nodes) for kind in types},
-        gpus_per_node=max((sum(kind.gpus.values()) for kind in nodes), default=0),
+        cpus=max((group.cpus for group in nodes), default=0),
+        memory=min(memory_limits),
+        gpus={group: max(one.gpus.get(group, 0) for one in nodes) for group in gpu_types},
+        gpus_per_node=max((sum(group.gpus.values()) for group in nodes), default=0),
     )
 
 

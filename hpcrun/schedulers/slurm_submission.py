@@ -1,4 +1,4 @@
-"""The submission of a run to Slurm: its sbatch command, and what sbatch's answer means."""
+"""The submission of a run to Slurm: the sbatch command, and the handling of its result."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from hpcrun.schedulers.command import CommandResult
 
 _NOT_SENT = re.compile(r"\(connect failure\)|standby mode")
-"""Messages of an sbatch that did not send the job (slurm_errno.c)."""
+"""Error messages of sbatch if it did not send the job to Slurm (slurm_errno.c)."""
 
 _NO_REPLY = re.compile("timed out|Zero Bytes|Unable to contact slurm controller")
-"""Other messages of sbatch after which the job may exist."""
+"""Error messages of sbatch after which the job may exist nevertheless."""
 
 
 def run_sbatch(run: Run, command: list[str]) -> str:
@@ -33,46 +33,48 @@ def run_sbatch(run: Run, command: list[str]) -> str:
         HpcrunError: sbatch refused the job, is not installed, or did not answer.
     """
     try:
-        answer = SlurmClient(run.spec.site.slurm_conf).request(command)
+        result = SlurmClient(run.spec.site.slurm_conf).request(command)
     except HpcrunError as error:
         write_refusal(run, error.message)
         raise
-    if answer.code != 0:
-        failure, refusal = _explain_failure(run, answer)
-        if refusal:
-            write_refusal(run, refusal)
+    if result.code != 0:
+        failure, refusal_reason = _explain_failure(run, result)
+        if refusal_reason:
+            write_refusal(run, refusal_reason)
         raise failure
-    return answer.out
+    return result.out
 
 
 def submission_command(run: Run, script: Path) -> list[str]:
     """Return the sbatch command that submits the script of a run."""
     log = f"{run.directory.name}.%a/%A_%a_0_log" if run.tasks else "%j_0_log"
     logs = [f"--{stream}={run.directory}/{log}.{end}" for stream, end in (("output", "out"), ("error", "err"))]
-    # append: a requeued job continues the same log
+    # append, because a requeued job continues the same log
     return ["sbatch", "--parsable", "--open-mode=append", *logs, str(script)]
 
 
 def resume(run: Run) -> str:
-    """Submit the script of a stopped run again, and make the new job that of the run.
+    """Submit the script of a stopped run again, and record the new job as the job of the run.
 
     Raises:
         HpcrunError: sbatch refused the job, is not installed, or did not answer.
     """
     logs = {end: run.directory / f"{run.job_id}_0_log.{end}" for end in ("out", "err")}
     options = [f"--output={logs['out']}", f"--error={logs['err']}"]
-    array = [f"--array={run.task_number}"] if run.sweep else []
+    array_option = [f"--array={run.task_number}"] if run.sweep else []
     script = (run.sweep or run).directory / "job.sh"
-    command = ["sbatch", "--parsable", "--open-mode=append", *options, *array, str(script)]
-    answer = SlurmClient(run.slurm_conf).request(command)
-    if answer.code != 0:
-        raise _explain_failure(run, answer)[0]
-    job_id = parse_job_id(answer.out, run.slurm_conf) + (f"_{run.task_number}" if run.sweep else "")
+    command = ["sbatch", "--parsable", "--open-mode=append", *options, *array_option, str(script)]
+    result = SlurmClient(run.slurm_conf).request(command)
+    if result.code != 0:
+        raise _explain_failure(run, result)[0]
+    job_id = parse_job_id(result.out, run.slurm_conf) + (f"_{run.task_number}" if run.sweep else "")
     for end, log in logs.items():
-        with suppress(FileExistsError):  # the job has started already, and made the same links
+        with suppress(FileExistsError):  # the job has started already, and has created the same links
             (run.directory / f"{job_id}_0_log.{end}").symlink_to(log.name)
-    before = run.submission
-    write_submission({run: job_id}, command=command, **({"slurm_conf": before.slurm_conf} if before.slurm_conf else {}))
+    submission = run.submission
+    write_submission(
+        {run: job_id}, command=command, **({"slurm_conf": submission.slurm_conf} if submission.slurm_conf else {})
+    )
     return job_id
 
 
@@ -94,30 +96,32 @@ def record_submission(run: Run, job_id: str) -> None:
     """Write ``submitted.json`` for a run, or for all tasks of a sweep.
 
     Raises:
-        HpcrunError: The file cannot be written; the job is cancelled then.
+        HpcrunError: The file cannot be written; the job was cancelled.
     """
     conf = run.spec.site.slurm_conf
     tasks = {task: f"{job_id}_{number}" for number, task in enumerate(run.tasks)}
-    facts = {} if conf or "SLURM_CONF" not in os.environ else {"slurm_conf": os.environ["SLURM_CONF"]}
+    slurm_conf = {} if conf or "SLURM_CONF" not in os.environ else {"slurm_conf": os.environ["SLURM_CONF"]}
     try:
-        write_submission({run: job_id, **tasks}, command=submission_command(run, run.directory / "job.sh"), **facts)
+        write_submission(
+            {run: job_id, **tasks}, command=submission_command(run, run.directory / "job.sh"), **slurm_conf
+        )
     except OSError as error:  # without a record, no command finds the job
-        cancelled = SlurmClient(conf).request(["scancel", job_id]).code == 0
-        outcome = "was cancelled" if cancelled else "is in the queue: cancel it"
+        is_cancelled = SlurmClient(conf).request(["scancel", job_id]).code == 0
+        outcome = "was cancelled" if is_cancelled else "is in the queue: cancel it"
         message = f"cannot write to {run.directory}: {error.strerror}; job {job_id} {outcome}"
         raise HpcrunError(message, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
 
 
-def _explain_failure(run: Run, answer: CommandResult) -> tuple[HpcrunError, str]:
-    """Return the error for a failed sbatch, and why there is no job; empty if the job may exist all the same."""
+def _explain_failure(run: Run, result: CommandResult) -> tuple[HpcrunError, str]:
+    """Return the error for a failed sbatch, and the reason why no job exists; empty if the job may exist."""
     conf = run.spec.site.slurm_conf
-    message = answer.err.strip().replace("sbatch: error: ", "")
+    message = result.err.strip().replace("sbatch: error: ", "")
     if _NOT_SENT.search(message):
         hint = f"{prefix_slurm_conf(conf, 'scontrol ping')} shows whether Slurm is up; submit the job again then"
-        what = f"Slurm cannot be reached, and no job was submitted: {message}"
-        return HpcrunError(what, hint=hint, exit_code=1), f"Slurm could not be reached: {message}"
-    if answer.code is None or answer.code < 0 or _NO_REPLY.search(message):
-        details = message or f"signal {-(answer.code or 0)} ended sbatch"
+        error_message = f"Slurm cannot be reached, and no job was submitted: {message}"
+        return HpcrunError(error_message, hint=hint, exit_code=1), f"Slurm could not be reached: {message}"
+    if result.code is None or result.code < 0 or _NO_REPLY.search(message):
+        details = message or f"signal {-(result.code or 0)} ended sbatch"
         hint = f"the job may exist all the same: hpcrun status {run.directory}"
         return HpcrunError(f"Slurm did not confirm the submission: {details}", hint=hint, exit_code=1), ""
     message = "; ".join(line.strip() for line in message.splitlines() if line.strip())

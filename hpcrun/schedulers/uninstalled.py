@@ -1,4 +1,4 @@
-"""The substitute for a scheduler whose package is not installed any more: its jobs have an unknown state."""
+"""A substitute for a scheduler whose package is no longer installed: its jobs have an unknown state."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class UninstalledScheduler(Scheduler):
     """A scheduler that cannot be loaded.
 
     Args:
-        name: Its name.
-        error: Why it cannot be loaded.
+        name: The name of the scheduler.
+        error: The error of loading the scheduler.
     """
 
     def __init__(self, name: str, error: HpcrunError) -> None:

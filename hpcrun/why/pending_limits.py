@@ -56,7 +56,7 @@ def find_pending_limits(facts: JobFacts, job: PendingJob) -> PendingLimits:
         job: What squeue prints of it.
     """
     slurm = SlurmClient(facts.run.slurm_conf)
-    if slurm_policies.is_policy(facts.reason):
+    if slurm_policies.names_policy_limit(facts.reason):
         return _find_policies(facts, slurm, job)
     if not facts.run.spec.is_recorded:
         return PendingLimits()
