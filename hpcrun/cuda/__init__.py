@@ -1,1 +1,1 @@
-"""CUDA for XLA and TensorFlow: where its files are on a node, and what a job exports so that they are found."""
+"""CUDA for XLA and TensorFlow: the locations of its files on a node, and the variables with which a job finds them."""

@@ -1,4 +1,4 @@
-"""Locations of libdevice.10.bc and ptxas: pip wheels, conda environments, CUDA toolkits."""
+"""Possible locations of libdevice.10.bc and ptxas: pip wheels, conda environments, CUDA toolkits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 LIBDEVICE = Path("nvvm/libdevice/libdevice.10.bc")
-"""The only path below --xla_gpu_cuda_data_dir that XLA tries."""
+"""The only path below --xla_gpu_cuda_data_dir where XLA searches for libdevice."""
 PTXAS = Path("bin/ptxas")
 
-# the layouts of CUDA, of TensorFlow's old instructions for conda, of conda's CUDA 11, and of Debian
+# the layouts of CUDA, of TensorFlow's old instructions for conda, of CUDA 11 in conda, and of Debian
 _LIBDEVICE_LAYOUTS = (
     LIBDEVICE,
     Path("lib") / LIBDEVICE,
@@ -34,18 +34,18 @@ _ROOT_VARIABLES = (
     "NVHPC_CUDA_HOME",
 )
 SYSTEM_ROOTS = ("/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda", "/usr/lib/nvidia-cuda-toolkit")
-"""Folders in which distributions and NVIDIA's packages install CUDA."""
+"""Folders in which Linux distributions and NVIDIA's packages install CUDA."""
 
 
 @dataclass(frozen=True)
 class CudaLocation:
-    """A folder in which CUDA's files may be.
+    """A possible location of CUDA's files.
 
     Attributes:
-        why: Where its path comes from, such as a site key, a variable, or "pip wheel".
-        path: A CUDA root, or the file that a site key names.
-        libdevice: Its libdevice.10.bc; None without one.
-        ptxas: Its ptxas; None without one.
+        why: The source of the path, such as a site key, a variable, or "pip wheel".
+        path: The path of a CUDA root, or of a file that a site key names.
+        libdevice: The path of libdevice.10.bc at this location; None if it does not exist.
+        ptxas: The path of ptxas at this location; None if it does not exist.
     """
 
     why: str
@@ -54,10 +54,10 @@ class CudaLocation:
     ptxas: Path | None = None
 
 
-def inspect_root(why: str, path: Path) -> CudaLocation:
-    """Return a CUDA root, or a folder with another known layout, with the CUDA files in it."""
+def inspect_root(source: str, path: Path) -> CudaLocation:
+    """Return the location for a CUDA root, or for a folder with another known layout, with the files found in it."""
     libdevice = next((path / file for file in _LIBDEVICE_LAYOUTS if path_exists(path / file)), None)
-    return CudaLocation(why, path, libdevice, path / PTXAS if is_executable(path / PTXAS) else None)
+    return CudaLocation(source, path, libdevice, path / PTXAS if is_executable(path / PTXAS) else None)
 
 
 def path_exists(path: Path) -> bool:
@@ -72,73 +72,88 @@ def is_executable(file: Path) -> bool:
     return path_exists(file) and os.access(file, os.X_OK)
 
 
-def find_site_packages(environ: Mapping[str, str], python: Sequence[str], prefix: Path) -> list[Path]:
-    """Return the folders with Python packages, those of the job's Python first.
+def find_site_packages(environ: Mapping[str, str], search_path: Sequence[str], prefix: Path) -> list[Path]:
+    """Return the folders with Python packages; those of the job's Python come first.
 
     Args:
-        environ: The job's environment, in which another Python environment may be active.
-        python: The module search path of the job's Python.
-        prefix: The folder in which that Python is installed.
+        environ: The job's environment variables, in which another Python environment may be active.
+        search_path: The module search path of the job's Python.
+        prefix: The folder in which the job's Python is installed.
     """
-    own = [Path(folder) for folder in python if folder.endswith(("site-packages", "dist-packages"))]
-    others = [Path(environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
-    active = [folder for other in others if other != prefix for folder in other.glob("lib/python3*/site-packages")]
-    return list(dict.fromkeys([*own, *active]))
+    own_folders = [Path(folder) for folder in search_path if folder.endswith(("site-packages", "dist-packages"))]
+    active_prefixes = [Path(environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
+    active_folders = [
+        folder
+        for active_prefix in active_prefixes
+        if active_prefix != prefix
+        for folder in active_prefix.glob("lib/python3*/site-packages")
+    ]
+    return list(dict.fromkeys([*own_folders, *active_folders]))
 
 
 def find_locations(
-    environ: Mapping[str, str], packages: Iterable[Path], prefix: Path, system_roots: Sequence[str] = SYSTEM_ROOTS
+    environ: Mapping[str, str],
+    package_folders: Iterable[Path],
+    prefix: Path,
+    system_roots: Sequence[str] = SYSTEM_ROOTS,
 ) -> list[CudaLocation]:
-    """Return the possible locations of CUDA, those that belong to the job's Python first.
+    """Return the possible locations of CUDA's files; those that belong to the job's Python come first.
 
     Args:
-        environ: The job's environment.
-        packages: The folders with Python packages.
+        environ: The job's environment variables.
+        package_folders: The folders with Python packages.
         prefix: The folder in which the job's Python is installed, possibly a conda environment that is not active.
-        system_roots: Folders of every machine.
+        system_roots: System folders in which CUDA may be installed.
     """
-    wheels = [
-        (wheel, _matches_tensorflow(wheel, folder)) for folder in packages for wheel in _nvcc_wheels(folder / "nvidia")
+    nvcc_wheels = [
+        (wheel, _matches_tensorflow(wheel, folder))
+        for folder in package_folders
+        for wheel in _nvcc_wheels(folder / "nvidia")
     ]
-    roots = [("pip wheel", wheel) for wheel, matches in wheels if matches]
+    sources_and_roots = [("pip wheel", wheel) for wheel, matches in nvcc_wheels if matches]
     if path_exists(prefix / "conda-meta"):
-        roots.append(("conda environment of the job's Python", prefix))
+        sources_and_roots.append(("conda environment of the job's Python", prefix))
     if conda := environ.get("CONDA_PREFIX"):
-        roots.append(("CONDA_PREFIX", Path(conda)))
-    roots += [(name, Path(environ[name])) for name in _ROOT_VARIABLES if environ.get(name)]
-    if environ.get("NVHPC_ROOT"):  # its folder cuda has a folder per version, and often links to one of them
-        nvhpc = Path(environ["NVHPC_ROOT"], "cuda")
-        roots += [("NVHPC_ROOT", folder) for folder in (nvhpc, *sorted(nvhpc.glob("[0-9]*"), key=_version_key)[::-1])]
+        sources_and_roots.append(("CONDA_PREFIX", Path(conda)))
+    sources_and_roots += [(name, Path(environ[name])) for name in _ROOT_VARIABLES if environ.get(name)]
+    if environ.get("NVHPC_ROOT"):  # its subfolder cuda has a subfolder for each version, and often links to one version
+        nvhpc_folder = Path(environ["NVHPC_ROOT"], "cuda")
+        sources_and_roots += [
+            ("NVHPC_ROOT", folder)
+            for folder in (nvhpc_folder, *sorted(nvhpc_folder.glob("[0-9]*"), key=_version_key)[::-1])
+        ]
     if nvcc := shutil.which("nvcc", path=environ.get("PATH", "")):
-        roots.append(("nvcc on PATH", Path(nvcc).resolve().parent.parent))
-    places = [inspect_root(why, Path(os.path.abspath(path))) for why, path in roots]  # noqa: PTH100 - keeps links
+        sources_and_roots.append(("nvcc on PATH", Path(nvcc).resolve().parent.parent))
+    locations = [inspect_root(why, Path(os.path.abspath(path))) for why, path in sources_and_roots]  # noqa: PTH100 - keeps links
     if ptxas := shutil.which("ptxas", path=environ.get("PATH", "")):
-        places.append(CudaLocation("ptxas on PATH", Path(ptxas).parent, ptxas=Path(ptxas)))
-    places += [inspect_root("this system", Path(folder)) for folder in system_roots]
-    places += [inspect_root("pip wheel, not of TensorFlow's CUDA", wheel) for wheel, matches in wheels if not matches]
-    first: dict[Path, CudaLocation] = {}
-    for place in places:
-        first.setdefault(place.path, place)
-    return list(first.values())
+        locations.append(CudaLocation("ptxas on PATH", Path(ptxas).parent, ptxas=Path(ptxas)))
+    locations += [inspect_root("this system", Path(folder)) for folder in system_roots]
+    locations += [
+        inspect_root("pip wheel, not of TensorFlow's CUDA", wheel) for wheel, matches in nvcc_wheels if not matches
+    ]
+    locations_by_path: dict[Path, CudaLocation] = {}
+    for location in locations:
+        locations_by_path.setdefault(location.path, location)
+    return list(locations_by_path.values())
 
 
 def _nvcc_wheels(nvidia: Path) -> list[Path]:
-    """Return the CUDA roots of the nvcc wheels: a separate one up to CUDA 12, from 13 on one for all CUDA wheels."""
-    found = [nvidia / "cuda_nvcc", *sorted(nvidia.glob("cu[0-9][0-9]"))]
-    return [folder for folder in found if path_exists(folder)]
+    """Return the CUDA roots of installed nvcc wheels; since CUDA 13, all CUDA wheels share one folder."""
+    candidates = [nvidia / "cuda_nvcc", *sorted(nvidia.glob("cu[0-9][0-9]"))]
+    return [folder for folder in candidates if path_exists(folder)]
 
 
-def _matches_tensorflow(wheel: Path, packages: Path) -> bool:
-    """Return whether a wheel is of the CUDA version for which the TensorFlow beside it was built.
+def _matches_tensorflow(wheel: Path, package_folder: Path) -> bool:
+    """Return whether a wheel has the CUDA version for which the installed TensorFlow was built.
 
-    An older driver may need that version. It is read from TensorFlow's build_info.py, which is not executed.
+    An older driver may need that version, which is read from the text of TensorFlow's build_info.py.
     """
     try:
-        build_info = (packages / "tensorflow/python/platform/build_info.py").read_text()
+        build_info = (package_folder / "tensorflow/python/platform/build_info.py").read_text()
     except OSError:
         return True
-    built = re.search(r"'cuda_version', '(\d+)", build_info)
-    return not built or (int(built[1]) >= 13) == (wheel.name != "cuda_nvcc")
+    cuda_version = re.search(r"'cuda_version', '(\d+)", build_info)
+    return not cuda_version or (int(cuda_version[1]) >= 13) == (wheel.name != "cuda_nvcc")
 
 
 def _version_key(folder: Path) -> list[int]:

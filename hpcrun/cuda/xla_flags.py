@@ -1,4 +1,4 @@
-"""The flag in XLA_FLAGS that names a CUDA root, parsed and quoted as XLA does (xla/parse_flags_from_env.cc)."""
+"""Parsing and formatting of the flag in XLA_FLAGS that names a CUDA root, as in xla/parse_flags_from_env.cc."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _FLAG = re.compile(r"""(-[-\w]*)(?:=(?:"((?:\\.|[^"\\])*)"?|'([^']*)'?|(\S*)))?\
 
 
 def names_flag_file(flags: str) -> bool:
-    """Return whether XLA_FLAGS is the name of a file with flags."""
+    """Return whether the value of XLA_FLAGS is the name of a file with flags."""
     return bool(flags.strip()) and not flags.lstrip().startswith("-")
 
 
 def parse_data_dir(flags: str) -> Path | None:
-    """Return the CUDA root in XLA_FLAGS, the last one of several; None without one.
+    """Return the CUDA root in the value of XLA_FLAGS; of several flags, the last one counts; None without the flag.
 
     Args:
         flags: Flags separated by blanks; values may be quoted, with backslash escapes in double quotes.
@@ -30,9 +30,9 @@ def parse_data_dir(flags: str) -> Path | None:
 
 
 def format_data_dir(root: Path) -> str:
-    """Return the flag for a CUDA root, with the value in double quotes where it has blanks or quotes."""
-    text = str(root)
-    if re.search(r"\s|^['\"]", text):
-        escaped = re.sub(r'([\\"])', r"\\\1", text)
-        text = f'"{escaped}"'
-    return f"{DATA_DIR}={text}"
+    """Format the flag for a CUDA root; the value is in double quotes if it contains blanks or begins with a quote."""
+    value = str(root)
+    if re.search(r"\s|^['\"]", value):
+        escaped = re.sub(r'([\\"])', r"\\\1", value)
+        value = f'"{escaped}"'
+    return f"{DATA_DIR}={value}"

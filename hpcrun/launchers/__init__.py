@@ -1,4 +1,4 @@
-"""Launchers of MPI ranks, one module each; other packages add launchers by an entry point."""
+"""Launchers of MPI ranks. Each has a module; other packages can add launchers by an entry point."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ REGISTRY: Registry[Launcher] = Registry(
 list_names, require_launcher, load_launcher = REGISTRY.list_names, REGISTRY.require, REGISTRY.load
 
 HOSTFILE = "$HPCRUN_RUN_DIR/hostfile"
-"""The hostfile, as bash expands it within double quotes."""
+"""The path of the hostfile for a bash word in double quotes."""
 
 
 def find_launcher(spec: JobSpec) -> Launcher:
-    """Return the launcher of a job: the site's custom one, a built-in one or a plugin."""
+    """Return the launcher of a job: the one that the site file describes, a built-in one or a plugin."""
     custom = spec.site.custom_launcher
     return custom if custom and custom.name == spec.launcher else load_launcher(spec.launcher)
 
@@ -33,21 +33,21 @@ def site_launcher(site: Site) -> Launcher:
 
 
 def mpi_launcher(library: str) -> str:
-    """Return the launcher of an MPI library (``mpi.library``), for nodes over ssh or for this host alone."""
+    """Return the launcher of an MPI library (``mpi.library``) for jobs over ssh or on this host only."""
     return next((name for name in REGISTRY.built_in if load_launcher(name).comes_with(library)), "mpiexec")
 
 
 def build_launch_command(spec: JobSpec) -> list[str]:
-    """Return the words of the launch line before the program; an empty list without a launcher.
+    """Return the words of the launch command before the program; an empty list without a launcher.
 
-    bash expands `HOSTFILE` only; all other words are literal.
+    bash expands only `HOSTFILE`; all other words are literal.
     """
     words = find_launcher(spec).command(spec, HOSTFILE)
     return [*words, *spec.site.launcher_args] if words else []
 
 
 def choose_cpu_bind(spec: JobSpec) -> str | None:
-    """Return what each rank is bound to, ``cores`` or ``sockets``; None without binding, or if the launcher binds."""
+    """Return the CPU binding of ranks, ``cores`` or ``sockets``; None without one, or if the launcher binds ranks."""
     words = build_launch_command(spec)
     launcher_binds = any(
         re.match(r"--?(cpu[-_]bind|bind-to|map-by|cpus-per-rank)\b", word) for word in spec.site.launcher_args

@@ -14,30 +14,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Launcher:
-    """A program that starts the ranks of a job: its command, its variables and its behaviour.
+    """A program that starts the ranks of a job: its command, variables and behaviour.
 
     A package adds a launcher by an entry point in the group ``hpcrun.launchers`` that refers to a `Launcher`.
 
     Attributes:
-        name: Its name in site files, and its program.
-        command: A function of the job and the path of its hostfile that returns the words before the program.
-        rank: Environment variables that hold the rank in MPI_COMM_WORLD; the first that is set counts. A launcher that
-            starts one process has the rank itself instead, as a number.
-        local_rank: The same for the rank on its node.
-        local_ranks: The same for the number of ranks on its node.
-        hostfile: The hostfile format that it reads (`hpcrun hostfile --format`).
-        stop_signal: The signal that it forwards to its ranks before it waits for them to exit.
-        ignores_failures: Whether it may wait for the other ranks forever after one has failed. Then a failed rank ends
-            by a signal, and hpcrun ends the launcher.
-        hides_signals: Whether it may exit with 0 after the scheduler has ended its ranks by a signal.
-        uses_slurm: Whether it starts ranks by Slurm's plugins: those of ``mpi.type``, and pyxis for containers.
-        bash_file: The file of its bash functions, which hpcrun_launch loads: they pass signals on to the ranks and
-            correct its exit code (``shell/launch.bash``); None if those of hpcrun fit.
-        pmi: PMI variables, of which a rank needs one to find the others; empty if the launcher always sets them.
-        libraries: Values of ``mpi.library`` that it supports; empty for all.
-        part_of_mpi: Whether it is a part of these libraries.
-        starts_over_ssh: Whether it can reach nodes without a scheduler.
-        version: Arguments that print its version; empty if the version does not matter.
+        name: The launcher's name in site files, and the name of its program.
+        command: A function of the job and the path of the hostfile that returns the words before the program.
+        rank: Environment variables with the rank number in MPI_COMM_WORLD; the first that is set counts. For a launcher
+            that starts one process, the number itself, as a text.
+        local_rank: Environment variables with the local rank number on the node, or the number itself.
+        local_ranks: Environment variables with the number of ranks on the node, or the number itself.
+        hostfile: The hostfile format that the launcher reads (`hpcrun hostfile --format`).
+        stop_signal: The signal that the launcher forwards to its ranks before it waits for them to exit.
+        ignores_failures: Whether the launcher may wait for the other ranks forever after a rank has failed. If so, a
+            failed rank ends by a signal, and hpcrun ends the launcher.
+        hides_signals: Whether the launcher may exit with 0 after the scheduler has ended its ranks by a signal.
+        uses_slurm: Whether the launcher starts ranks with Slurm's plugins, for ``mpi.type`` and for pyxis.
+        bash_file: The file with bash functions that forward signals to the ranks and correct the exit code
+            (``shell/launch.bash``); None to use hpcrun's own functions.
+        pmi: PMI variables, of which a rank needs one to find the other ranks; empty if the launcher always sets them.
+        libraries: Values of ``mpi.library`` that the launcher supports; empty for all.
+        part_of_mpi: Whether the launcher belongs to these libraries.
+        starts_over_ssh: Whether the launcher can start ranks over ssh, without a scheduler.
+        version: Arguments with which the launcher prints its version; empty if the version does not matter.
     """
 
     name: str
@@ -59,13 +59,13 @@ class Launcher:
 
     @property
     def starts_one_process(self) -> bool:
-        """Whether it starts one process, not several ranks."""
+        """Whether the launcher starts a single process instead of several ranks."""
         return self.rank[0].isdigit()
 
     def comes_with(self, library: str) -> bool:
-        """Return whether it is the launcher of an MPI library, a value of ``mpi.library``."""
+        """Return whether this launcher belongs to an MPI library (a value of ``mpi.library``)."""
         return self.part_of_mpi and library in self.libraries
 
     def supports(self, library: str) -> bool:
-        """Return whether it can start programs of an MPI library."""
+        """Return whether this launcher can start programs of an MPI library."""
         return not self.libraries or library in self.libraries

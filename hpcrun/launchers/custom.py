@@ -27,7 +27,7 @@ LOCAL_RANK_VARIABLES = (
 LOCAL_SIZE_VARIABLES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE")
 
 _BEHAVIOUR = ("ignores_failures", "hides_signals", "uses_slurm", "bash_file")
-"""Attributes of a launcher that belong to its program."""
+"""Attributes of a built-in launcher that apply to its program with any arguments."""
 
 
 def split_command(command: str) -> list[str]:
@@ -47,9 +47,9 @@ def split_command(command: str) -> list[str]:
 
 
 def build_launcher(table: CustomLauncher) -> Launcher:
-    """Return the launcher that a site file defines; by default it has the rank variables of all MPI launchers.
+    """Return the launcher that a site file defines; by default, its rank variables are those of all MPI launchers.
 
-    If its program is one of hpcrun's launchers, it behaves like that one.
+    If its program is that of a built-in launcher, it behaves like the built-in launcher.
     """
     name = PurePath(split_command(table.command)[0]).name
     known = load_launcher(name) if name in REGISTRY.built_in else None

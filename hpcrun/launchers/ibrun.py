@@ -1,6 +1,6 @@
 """ibrun: the launcher of TACC's clusters, for any loaded MPI (https://docs.tacc.utexas.edu).
 
-It sets the variables of that MPI's own launcher. This module follows TACC's documentation; it is untested at TACC.
+ibrun sets the variables of the MPI library's own launcher. This module follows TACC's documentation; it is untested.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def command(spec: JobSpec, _hostfile: str) -> list[str]:
-    """Return ibrun's words before the program: all ranks of the job, from its first task slot."""
+    """Return the words before the program: ibrun with all ranks of the job, from the first task slot on."""
     return ["ibrun", "-n", str(spec.resources.ranks), "-o", "0"]
 
 

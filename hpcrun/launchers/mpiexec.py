@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def command(spec: JobSpec, hostfile: str) -> list[str]:
-    """Return mpiexec's words before the program."""
+    """Return the words before the program: mpiexec and its options."""
     starter = {"slurm": "slurm", "ssh": "ssh", "host": "fork"}[spec.transport]
     return ["mpiexec", "-launcher", starter, "-f", hostfile, "-n", str(spec.resources.ranks)]
 

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def command(spec: JobSpec, hostfile: str) -> list[str]:
-    """Return mpirun's words before the program."""
+    """Return the words before the program: mpirun and its options."""
     words = ["mpirun"]
     if spec.transport == "ssh":
         mca, ssh = ("--mca", "rsh") if spec.site.mpi.library == "openmpi4" else ("--prtemca", "ssh")
         words += [mca, "plm", ssh, mca, "ras", "^slurm"]
     given = {word.lstrip("-").partition("=")[0] for word in spec.site.launcher_args}
-    if not given & {"bind-to", "map-by"}:  # each may be given once
-        # Open MPI binds a rank to one core by default, but its threads need all cores of its share
+    if not given & {"bind-to", "map-by"}:  # mpirun accepts each of these options only once
+        # Open MPI binds a rank to one core by default, but the threads of a rank need all its cores
         words += ["--bind-to", "none", "--map-by", "slot"]
     words += ["--hostfile", hostfile, "-n", str(spec.resources.ranks)]
     for name in list_rank_variables(spec) if spec.transport == "ssh" else ():

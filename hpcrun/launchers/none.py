@@ -1,4 +1,4 @@
-"""none: the job script itself starts one process."""
+"""The launcher ``none``: the job script itself starts a single process."""
 
 from __future__ import annotations
 

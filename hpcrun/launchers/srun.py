@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def command(spec: JobSpec, _hostfile: str) -> list[str]:
-    """Return srun's words before the program."""
+    """Return the words before the program: srun and its options."""
     resources = spec.resources
     words = ["srun", f"--ntasks={resources.ranks}"]
     words += [f"--nodes={resources.nodes}"] if resources.nodes else []

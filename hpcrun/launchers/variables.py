@@ -1,4 +1,4 @@
-"""Environment variables that hpcrun sets for ranks."""
+"""Names and values of environment variables that hpcrun sets for ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def list_rank_variables(spec: JobSpec) -> list[str]:
-    """Return the names of the variables that ranks on other nodes need, in order, without duplicates."""
+    """Return the names of the environment variables that ranks on other nodes need, in order, without duplicates."""
     names = ["PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL"]
     names += [*spec.site.prepend_path, *spec.site.mpi.environment, *spec.site.environment]
     names += [name for name, _ in spec.environment]
@@ -21,7 +21,7 @@ def list_rank_variables(spec: JobSpec) -> list[str]:
 
 
 def job_variables(spec: JobSpec) -> list[tuple[str, str]]:
-    """Return the HPCRUN_* variables that describe the job to its ranks, as (name, value)."""
+    """Return the HPCRUN_* variables about the job that its ranks need, as (name, value)."""
     site, resources = spec.site, spec.resources
     variables = {
         "HPCRUN_NTASKS": str(resources.ranks),
@@ -35,5 +35,5 @@ def job_variables(spec: JobSpec) -> list[tuple[str, str]]:
 
 
 def data_variable(name: str) -> str:
-    """Return the name of the variable with the path of a site's data set."""
+    """Return the name of the environment variable with the folder of a data set of the site."""
     return f"HPCRUN_DATA_{name.upper().replace('-', '_')}"

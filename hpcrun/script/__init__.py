@@ -1,1 +1,1 @@
-"""The job script."""
+"""Rendering of job scripts."""

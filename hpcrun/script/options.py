@@ -1,4 +1,4 @@
-"""Options of the functions in the bash library that a job script calls."""
+"""The options with which a job script calls the functions of the bash library."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def cuda_options(spec: JobSpec) -> list[str] | None:
-    """Return the options of `hpcrun cuda` in a job, from the site's keys; None where the job needs no setup of CUDA."""
+    """Return the options of `hpcrun cuda` in a job script, from site keys; None if the job needs no CUDA setup."""
     keys = spec.site.cuda
-    if not uses_nvidia_gpus(spec) or spec.container:  # an image has its own CUDA
+    if not uses_nvidia_gpus(spec) or spec.container:  # a container image has its own CUDA
         return None
     options = [f"--data-dir={keys.data_dir}"] if keys.data_dir else []
     options += [f"--libdevice={file}" for file in keys.libdevice] + [f"--ptxas={file}" for file in keys.ptxas]
@@ -33,33 +33,33 @@ def uses_nvidia_gpus(spec: JobSpec) -> bool:
     return spec.has_gpus and spec.site.gpu.vendor in {None, "nvidia"}
 
 
-def as_words(**given: object) -> list[str]:
-    """Return options as words. True gives the name alone; None, False and an empty text give nothing."""
+def options_as_words(**options: object) -> list[str]:
+    """Return options as command-line words: True as the name alone; None, False and an empty text are omitted."""
     return [
         word
-        for name, value in given.items()
+        for name, value in options.items()
         if value not in {None, False, ""}
         for word in ([f"--{name.replace('_', '-')}"] if value is True else [f"--{name.replace('_', '-')}", str(value)])
     ]
 
 
 def list_library(spec: JobSpec) -> list[Path]:
-    """Return the library that a job loads: hpcrun's bash and Python files, and those of its scheduler and launcher."""
-    own = (find_scheduler(spec.scheduler).bash_file, launchers.find_launcher(spec).bash_file)
-    return sorted({*shell_library().glob("*.bash"), *shell_library().glob("*.py"), *filter(None, own)})
+    """Return the library files that a job loads: hpcrun's bash and Python files, and those of plugins."""
+    plugin_files = (find_scheduler(spec.scheduler).bash_file, launchers.find_launcher(spec).bash_file)
+    return sorted({*shell_library().glob("*.bash"), *shell_library().glob("*.py"), *filter(None, plugin_files)})
 
 
 def _library_name(file: Path) -> str:
-    """Return the name of a bash file as scripts give it: hpcrun's own without its folder."""
+    """Return the name of a bash file for a job script; for hpcrun's own files, it has no folder."""
     return file.stem if file.parent == shell_library() else str(file)
 
 
 def job_options(spec: JobSpec) -> list[str]:
-    """Return the arguments of job.bash: the file of the scheduler's functions, and the options."""
+    """Return the arguments of job.bash: the file with the scheduler's functions, and the options."""
     site, scheduler = spec.site, find_scheduler(spec.scheduler)
     return [
         _library_name(scheduler.bash_file),
-        *as_words(
+        *options_as_words(
             python=spec.python,
             python_key=site.python_key if site.python_key != "python" else None,
             share_runs=site.share_runs == "read",
@@ -72,18 +72,18 @@ def job_options(spec: JobSpec) -> list[str]:
 def launch_options(spec: JobSpec) -> list[str]:
     """Return the options of hpcrun_launch."""
     launcher, gpu, ranks = launchers.find_launcher(spec), spec.site.gpu, spec.resources.ranks
-    counts = not launcher.starts_one_process  # else the rank's numbers are the defaults
+    starts_ranks = not launcher.starts_one_process  # the rank numbers of a single process are the defaults
     gpus = spec.visible_gpus if not spec.no_gpu else 0
     runtime = containers.RUNTIMES[spec.container.runtime] if spec.container else None
-    return as_words(
+    return options_as_words(
         launcher=launcher.bash_file and _library_name(launcher.bash_file),
         ignores_failures=launcher.ignores_failures and ranks > 1,
         hides_signals=launcher.hides_signals,
         ranks=str(ranks),
         stop_signal=launcher.stop_signal,
-        rank=" ".join(launcher.rank) if counts else None,
-        local_rank=" ".join(launcher.local_rank) if counts else None,
-        local_ranks=" ".join(launcher.local_ranks) if counts else None,
+        rank=" ".join(launcher.rank) if starts_ranks else None,
+        local_rank=" ".join(launcher.local_rank) if starts_ranks else None,
+        local_ranks=" ".join(launcher.local_ranks) if starts_ranks else None,
         wired=" ".join(launcher.pmi) if ranks > 1 else None,
         cpu_bind=launchers.choose_cpu_bind(spec),
         visible=gpu.visibility_variable if gpus or gpu.visibility_variable != "CUDA_VISIBLE_DEVICES" else None,
@@ -102,15 +102,15 @@ def launch_options(spec: JobSpec) -> list[str]:
 def hostfile_options(spec: JobSpec) -> list[str]:
     """Return the options of `hpcrun hostfile`."""
     resources = spec.resources
-    tasks = {"ntasks": resources.ntasks, "ntasks_per_node": resources.ntasks_per_node}
-    return as_words(hostfile=spec.hostfile, nodes=resources.nodes, **tasks)
+    task_options = {"ntasks": resources.ntasks, "ntasks_per_node": resources.ntasks_per_node}
+    return options_as_words(hostfile=spec.hostfile, nodes=resources.nodes, **task_options)
 
 
 def cuda_xla_flags(spec: JobSpec) -> str:
     """Return the value of XLA_FLAGS, with the flag that names the job's CUDA folder, as a bash word."""
     folder = spec.run_dir / f"{spec.run_dir.name}.TASK" if spec.tasks else spec.run_dir
-    named = xla_flags.format_data_dir(folder / "cuda")
-    if named == f"{xla_flags.DATA_DIR}={folder}/cuda":
+    flag = xla_flags.format_data_dir(folder / "cuda")
+    if flag == f"{xla_flags.DATA_DIR}={folder}/cuda":
         return f'"${{XLA_FLAGS:+$XLA_FLAGS }}{xla_flags.DATA_DIR}=$HPCRUN_RUN_DIR/cuda"'
-    before, task, after = named.rpartition(".TASK") if spec.tasks else (named, "", "")
-    return '"${XLA_FLAGS:+$XLA_FLAGS }"' + quote(before) + ('."$HPCRUN_TASK"' + quote(after) if task else "")
+    prefix, task_word, suffix = flag.rpartition(".TASK") if spec.tasks else (flag, "", "")
+    return '"${XLA_FLAGS:+$XLA_FLAGS }"' + quote(prefix) + ('."$HPCRUN_TASK"' + quote(suffix) if task_word else "")

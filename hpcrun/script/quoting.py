@@ -1,4 +1,4 @@
-"""Values as bash words and ``#SBATCH`` lines: the filters of templates."""
+"""The filters of templates, which quote values for bash and for ``#SBATCH`` lines."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from hpcrun.job_options import STAGED
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-_ESCAPED = re.compile(r"['\\]|(?<=p)(?=ackjob)|(?<=h)(?=etjob)", re.IGNORECASE)
-_WIDTH = 100
+_SBATCH_SPECIAL = re.compile(r"['\\]|(?<=p)(?=ackjob)|(?<=h)(?=etjob)", re.IGNORECASE)
+_MAX_LINE_LENGTH = 100
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def quote(value: object) -> str:
-    """Return a value as one literal bash word.
+    """Quote a value as one literal bash word.
 
     Raises:
-        HpcrunError: It contains a NUL character, which ends every argument of a program.
+        HpcrunError: The value contains a NUL character, which no argument of a program can contain.
     """
     text = str(value)
     if "\0" in text:
         raise HpcrunError(f"{text!r} has a NUL character", hint="no variable, argument or file name can have one")
     if sanitize(text) == text:
         return shlex.quote(text)
-    # In bash's $'...', or a terminal would obey the characters, and hide lines of a script that it shows.
+    # bash's $'...' escapes control characters, with which a terminal could hide lines of a script.
     escaped = "".join(one if sanitize(one) == one else _escape_bytes(one) for one in re.sub(r"['\\]", r"\\\g<0>", text))
     return f"$'{escaped}'"
 
@@ -39,11 +39,11 @@ def _escape_bytes(character: str) -> str:
 
 
 def expand(value: str, default: str = "") -> str:
-    """Return a value as one bash word: ``${NAME}`` and a leading ``~/`` expand, everything else is literal.
+    """Quote a value as one bash word, in which only ``${NAME}`` and a leading ``~/`` are expanded.
 
     Args:
-        value: The text, such as ``${CONDA_PREFIX}/lib``.
-        default: The bash operator for unset variables: ``-`` for an empty text, ``?message`` for an error.
+        value: The value, such as ``${CONDA_PREFIX}/lib``.
+        default: The bash operator for unset variables: ``-`` for an empty text, ``?MESSAGE`` for an error.
     """
     value = f"${{HOME}}/{value[2:]}" if value.startswith("~/") else value
     parts = _VARIABLE.split(value)  # literal, name, literal, name, ..., literal
@@ -51,54 +51,56 @@ def expand(value: str, default: str = "") -> str:
     return "".join(words) or "''"
 
 
-def directive(option: str) -> str:
-    """Return an sbatch option quoted for an ``#SBATCH`` line.
+def quote_directive(option: str) -> str:
+    """Quote an sbatch option for an ``#SBATCH`` line.
 
-    sbatch reads bash's quotes, but a backslash escapes the next character in all of them, and the words ``packjob`` and
-    ``hetjob`` separate the parts of a heterogeneous job even inside a value.
+    sbatch parses quotes as bash does, except that a backslash escapes the next character in all quotes, and that the
+    words ``packjob`` and ``hetjob`` separate the parts of a heterogeneous job even inside a value.
 
     Raises:
-        HpcrunError: It contains a line break.
+        HpcrunError: The value contains a line break or another control character.
     """
-    name, equals, value = option.partition("=")
+    name, separator, value = option.partition("=")
     if re.search(r"[\x00-\x1f\x7f]", value):
         hint = "submit from a folder with another name" if name == "--chdir" else "leave it out"
         raise HpcrunError(f"{name}={value!r}: no #SBATCH line can have a line break or the like", hint=hint)
-    escaped = _ESCAPED.sub(r"\\\g<0>", value)
-    return f"{name}{equals}'{escaped}'" if equals and (escaped, quote(value)) != (value, value) else option
+    escaped = _SBATCH_SPECIAL.sub(r"\\\g<0>", value)
+    return f"{name}{separator}'{escaped}'" if separator and (escaped, quote(value)) != (value, value) else option
 
 
-def word(text: str, *, staged: bool = False) -> str:
-    """Return an argument, or the value of a variable, as one bash word; secrets are variables in it.
+def quote_word(text: str, *, has_staged_data: bool = False) -> str:
+    """Quote an argument or the value of a variable as one bash word; placeholders for secrets become bash variables.
 
     Args:
-        text: The argument.
-        staged: Whether ``{staged}`` stands for the folder of the job's data on the node-local disk.
+        text: The argument or value.
+        has_staged_data: Whether ``{staged}`` stands for the folder of the job's data on the node-local disk.
     """
-    if staged and STAGED in text:
-        return '"$HPCRUN_STAGED"'.join(word(part) if part else "" for part in text.split(STAGED))
+    if has_staged_data and STAGED in text:
+        return '"$HPCRUN_STAGED"'.join(quote_word(part) if part else "" for part in text.split(STAGED))
     parts = secrets.PLACEHOLDER.split(text)  # literal, number, literal, number, ..., literal
-    quoted = [f'"$hpcrun_secret_{part}"' if i % 2 else (quote(part) if part else "") for i, part in enumerate(parts)]
-    return "".join(quoted) or "''"
+    quoted_parts = [
+        f'"$hpcrun_secret_{part}"' if i % 2 else (quote(part) if part else "") for i, part in enumerate(parts)
+    ]
+    return "".join(quoted_parts) or "''"
 
 
-def words(argv: Iterable[str], staged: Collection[str] = ()) -> str:
-    """Return a command line as bash words, all literal except secrets, and ``{staged}`` if the job stages data.
+def quote_words(argv: Iterable[str], staged_paths: Collection[str] = ()) -> str:
+    """Quote a command line as bash words, which are literal except for secrets and ``{staged}``.
 
     Args:
         argv: The command line.
-        staged: What the job copies to the node-local disk.
+        staged_paths: The paths that the job copies to the node-local disk; if empty, ``{staged}`` is literal.
     """
-    return " ".join(word(text, staged=bool(staged)) for text in argv)
+    return " ".join(quote_word(text, has_staged_data=bool(staged_paths)) for text in argv)
 
 
-def wrapped(argv: Iterable[str]) -> str:
-    """Return options as literal bash words on several lines; the value of an option stays on the line of the option."""
+def wrap_options(argv: Iterable[str]) -> str:
+    """Quote options as literal bash words on several lines; an option and its value are on the same line."""
     lines: list[str] = []
     for argument in argv:
         value = quote(argument)
-        fits = lines and (len(lines[-1]) + len(value) < _WIDTH or not argument.startswith("--"))
-        if fits:
+        fits_on_line = lines and (len(lines[-1]) + len(value) < _MAX_LINE_LENGTH or not argument.startswith("--"))
+        if fits_on_line:
             lines[-1] += f" {value}"
         else:
             lines.append(value)
@@ -106,7 +108,7 @@ def wrapped(argv: Iterable[str]) -> str:
 
 
 def launch_line(argv: Sequence[str]) -> str:
-    """Return a launcher's words as bash.
+    """Quote the words of a launch command for bash.
 
     Raises:
         HpcrunError: ``launcher_args`` contains ``@rank``.
@@ -116,15 +118,15 @@ def launch_line(argv: Sequence[str]) -> str:
             "launcher_args: @rank is hpcrun's own word",
             hint="leave it out: hpcrun puts it between the launcher and the program",
         )
-    return " ".join(_with_hostfile(word) for word in argv)
+    return " ".join(_quote_except_hostfile(word) for word in argv)
 
 
-def _with_hostfile(text: str) -> str:
-    """Return a launcher's word as bash, literal except for the path of the hostfile."""
+def _quote_except_hostfile(text: str) -> str:
+    """Quote a word of a launch command, which is literal except for the path of the hostfile."""
     parts = [quote(part) if part else "" for part in text.split(launchers.HOSTFILE)]
     return f'"{launchers.HOSTFILE}"'.join(parts) or "''"
 
 
-def variables(value: str) -> list[str]:
-    """Return the names of the variables in a value."""
+def list_variables(value: str) -> list[str]:
+    """Return the names of the variables ``${NAME}`` in a value."""
     return _VARIABLE.findall(value)

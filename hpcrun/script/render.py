@@ -1,4 +1,4 @@
-"""Rendering: a job in, one complete bash script out, without a query to any cluster."""
+"""Rendering of the job script from the specification of a job, without queries to a cluster."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def render(spec: JobSpec) -> str:
     """Render the job script.
 
     Args:
-        spec: The job.
+        spec: The specification of the job.
 
     Returns:
-        A bash script that is complete: given to ``sbatch`` (or bash, for the local scheduler) it does the job.
+        A complete bash script for ``sbatch``, or for bash with the local scheduler.
 
     Raises:
-        HpcrunError: A template of the site, lab, user or project is wrong; names its file and line.
+        HpcrunError: A template is wrong; the message contains the file and line.
     """
     spec = replace(spec, secrets=("***",) * len(spec.secrets))
     context: dict[str, Any] = {
@@ -47,7 +47,7 @@ def render(spec: JobSpec) -> str:
         "launcher": launchers.find_launcher(spec),
         "launch_options": options.launch_options(spec),
         "launch": quoting.launch_line(launchers.build_launch_command(spec)),
-        "program": '"${hpcrun_program[@]}"' if spec.tasks else quoting.words(spec.argv, spec.staged),
+        "program": '"${hpcrun_program[@]}"' if spec.tasks else quoting.quote_words(spec.argv, spec.staged),
         "time_limit": spec.time_limit_seconds,
         "local_scratch": staging.local_folder(spec.site),
         **_container_context(spec),
@@ -57,22 +57,22 @@ def render(spec: JobSpec) -> str:
         script = environment.get_template(f"{spec.scheduler}.sh.j2").render(context)
         script.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
-        what = f"the job script would contain {error.object[error.start]!r}, which is half a character"
-        raise HpcrunError(what, hint="write it whole in the arguments, the environment or the site file") from None
+        message = f"the job script would contain {error.object[error.start]!r}, which is half a character"
+        raise HpcrunError(message, hint="write it whole in the arguments, the environment or the site file") from None
     except jinja2.TemplateSyntaxError as error:
-        where = f"{error.filename or error.name}:{error.lineno}"
-        raise HpcrunError(f"{where}: {error.message}", hint=templates.HINT) from None
-    except Exception as error:  # expressions and filters of a template raise any
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
-        if not frames and not isinstance(error, jinja2.TemplateError):
+        location = f"{error.filename or error.name}:{error.lineno}"
+        raise HpcrunError(f"{location}: {error.message}", hint=templates.HINT) from None
+    except Exception as error:  # expressions and filters of a template may raise any exception
+        template_frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
+        if not template_frames and not isinstance(error, jinja2.TemplateError):
             raise
-        where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
-        raise HpcrunError(f"{where}{error}", hint=templates.HINT) from None
+        location = f"{template_frames[-1].filename}:{template_frames[-1].lineno}: " if template_frames else ""
+        raise HpcrunError(f"{location}{error}", hint=templates.HINT) from None
     return script
 
 
 def _container_context(spec: JobSpec) -> dict[str, Any]:
-    """Return the template variables that only jobs in containers need."""
+    """Return the template variables for the container; ``runtime`` is None without a container."""
     if not spec.container:
         return {"runtime": None}
     argv = spec.tasks[0].argv if spec.tasks else spec.argv
@@ -88,7 +88,7 @@ def _container_context(spec: JobSpec) -> dict[str, Any]:
             name for name in names if not (runtime.command and name.startswith(containers.VARIABLE_PREFIXES))
         ],
         "container_families": containers.VARIABLE_PREFIXES,
-        "enter_options": options.as_words(
+        "enter_options": options.options_as_words(
             image_file=runtime.files and "://" not in str(spec.container.image),
             bind_hpcrun=spec.container.hpcrun == "bind",
             bind=runtime.bind if runtime.command else None,

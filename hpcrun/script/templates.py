@@ -1,4 +1,4 @@
-"""Jinja templates of job scripts: where they are found, which one overrides which, and what they may call."""
+"""Jinja templates of job scripts: search in layers, overriding, and checks."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _REMOVED_BLOCKS |= dict.fromkeys(
     ("provenance", "provenance_of_scheduler"), "the library file launch.bash, or your own block teardown,"
 )
 _REMOVED_BLOCKS |= {"rank": "hpcrun_launch, by its options in the block launch,"}
-"""Blocks that templates no longer have, and what replaces each; see docs/templates.md."""
+"""Blocks that templates no longer have, with the replacement of each; see docs/templates.md."""
 
 
-class _Layers(jinja2.BaseLoader):
-    """Loads templates from all layers. A template that extends its own name gets that of the next lower layer."""
+class _LayeredLoader(jinja2.BaseLoader):
+    """Loads templates from all layers; a template that extends its own name gets the one of the next lower layer."""
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
         self.folders = folders
@@ -44,40 +44,42 @@ class _Layers(jinja2.BaseLoader):
         environment: jinja2.Environment,
         template: str,
     ) -> tuple[str, str | None, Callable[[], bool] | None]:
-        level, _, name = template.rpartition(":")
-        if ".." in name.split("/") or name.startswith("/"):  # outside of the folders of templates
+        layer_number, _, name = template.rpartition(":")
+        if ".." in name.split("/") or name.startswith("/"):  # such a path is outside the folders of templates
             raise jinja2.TemplateNotFound(name)
-        for number, folder in enumerate(self.folders[int(level or 0) :], int(level or 0)):
+        for number, folder in enumerate(self.folders[int(layer_number or 0) :], int(layer_number or 0)):
             file = folder / name
             if file.is_file():
-                # the level is part of the name, so that join_path can continue below it
+                # the layer number is part of the name, so that join_path can continue in the next lower layer
                 if template != f"{number}:{name}":
                     return f'{{% extends "{number}:{name}" %}}', None, None
-                text = _read(file)
+                text = _read_template(file)
                 if folder != paths.shipped_folder("templates"):
                     _require_known_blocks(environment, text, file, self.folders[number + 1 :])
                 return text, str(file), None
         raise jinja2.TemplateNotFound(name)
 
 
-def _require_known_blocks(environment: jinja2.Environment, text: str, file: Path, lower: tuple[Path, ...]) -> None:
-    """Refuse a template that overrides a block which no template below it has: nothing would render it."""
+def _require_known_blocks(
+    environment: jinja2.Environment, text: str, file: Path, lower_folders: tuple[Path, ...]
+) -> None:
+    """Refuse a template with a block that no template of a lower layer has, because the block would not be rendered."""
     try:
-        parsed = environment.parse(text)
+        syntax_tree = environment.parse(text)
     except jinja2.TemplateSyntaxError:
         return  # compiling it raises the error
-    if not parsed.find(jinja2.nodes.Extends):
+    if not syntax_tree.find(jinja2.nodes.Extends):
         return
-    known = {name for folder in lower for other in folder.glob("*.j2") for name in _block_names(other)}
-    blocks = list(parsed.find_all(jinja2.nodes.Block))
-    known.update(inner.name for block in blocks for inner in block.find_all(jinja2.nodes.Block))
-    for block in (block for block in blocks if block.name not in known):
+    known_blocks = {name for folder in lower_folders for other in folder.glob("*.j2") for name in _block_names(other)}
+    blocks = list(syntax_tree.find_all(jinja2.nodes.Block))
+    known_blocks.update(inner_block.name for block in blocks for inner_block in block.find_all(jinja2.nodes.Block))
+    for block in (block for block in blocks if block.name not in known_blocks):
         if block.name in _REMOVED_BLOCKS:
-            what = f"{file}:{block.lineno}: job scripts have no block {block.name} any more"
-            raise HpcrunError(what, hint=f"{_REMOVED_BLOCKS[block.name]} does that now; see docs/templates.md")
-        like = closest_match(block.name, sorted(known))
-        meant = f"did you mean {like}?" if like else f"blocks: {', '.join(sorted(known))}"
-        raise HpcrunError(f"{file}:{block.lineno}: job scripts have no block {block.name}", hint=meant)
+            message = f"{file}:{block.lineno}: job scripts have no block {block.name} any more"
+            raise HpcrunError(message, hint=f"{_REMOVED_BLOCKS[block.name]} does that now; see docs/templates.md")
+        closest_name = closest_match(block.name, sorted(known_blocks))
+        hint = f"did you mean {closest_name}?" if closest_name else f"blocks: {', '.join(sorted(known_blocks))}"
+        raise HpcrunError(f"{file}:{block.lineno}: job scripts have no block {block.name}", hint=hint)
 
 
 def _block_names(file: Path) -> list[str]:
@@ -86,8 +88,8 @@ def _block_names(file: Path) -> list[str]:
     return []
 
 
-def _read(file: Path) -> str:
-    """Read a template. Its text is bash that runs as this user."""
+def _read_template(file: Path) -> str:
+    """Read a template, and check that it is trusted, because it is bash code that runs as this user."""
     try:
         source = Source.read(file)
     except UnicodeDecodeError:
@@ -98,20 +100,20 @@ def _read(file: Path) -> str:
 
 class _Environment(sandbox.TemplateEnvironment):
     def join_path(self, template: str, parent: str) -> str:
-        level, _, name = parent.rpartition(":")
+        layer_number, _, name = parent.rpartition(":")
         if ":" in template:
             return template
-        return f"{int(level) + 1}:{template}" if level and name == template else template
+        return f"{int(layer_number) + 1}:{template}" if layer_number and name == template else template
 
 
 def create_environment(folders: tuple[Path, ...]) -> jinja2.Environment:
-    """Return the Jinja environment for templates in these folders, highest layer first."""
-    compiled = paths.user_cache_folder("templates")
+    """Return the Jinja environment for templates in some folders, highest layer first."""
+    cache_folder = paths.user_cache_folder("templates")
     environment = _Environment(
-        loader=_Layers(folders),
-        bytecode_cache=sandbox.PrivateBytecodeCache(str(compiled)) if compiled.is_dir() else None,
+        loader=_LayeredLoader(folders),
+        bytecode_cache=sandbox.PrivateBytecodeCache(str(cache_folder)) if cache_folder.is_dir() else None,
         undefined=jinja2.StrictUndefined,
-        comment_start_string="<#",  # {# is bash's, as in ${#array[@]}
+        comment_start_string="<#",  # {# occurs in bash, as in ${#array[@]}
         comment_end_string="#>",
         trim_blocks=True,
         lstrip_blocks=True,
@@ -121,11 +123,11 @@ def create_environment(folders: tuple[Path, ...]) -> jinja2.Environment:
     environment.filters |= {
         "quote": quoting.quote,
         "expand": quoting.expand,
-        "directive": quoting.directive,
-        "word": quoting.word,
-        "words": quoting.words,
-        "wrapped": quoting.wrapped,
-        "variables": quoting.variables,
+        "directive": quoting.quote_directive,
+        "word": quoting.quote_word,
+        "words": quoting.quote_words,
+        "wrapped": quoting.wrap_options,
+        "variables": quoting.list_variables,
         "data_variable": data_variable,
     }
     return environment
@@ -136,10 +138,10 @@ def check_template(text: str, name: str) -> None:
 
     Args:
         text: The template.
-        name: Its name in messages.
+        name: The name of the template in messages.
 
     Raises:
-        HpcrunError: The syntax is wrong; names the line.
+        HpcrunError: The syntax is wrong; the message contains the line.
     """
     try:
         create_environment(()).parse(text)
