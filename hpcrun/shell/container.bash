@@ -1,20 +1,20 @@
 # Prepares the container in which each rank starts.
 #
-# hpcrun_enter_container OPTION... -- COMMAND...   COMMAND: the runtime's command and options before binds and image; writes
-#                        container.sh in the run directory, which starts any program in the container
-# hpcrun_enter_pyxis OPTION... -- WORD...          sets srun's options (WORD...) for the launch line: srun starts the container
+# hpcrun_enter_container OPTION... -- COMMAND...   writes container.sh in the run directory, which starts any program in the
+#                        container; COMMAND: the runtime's command and options before the binds and the image
+# hpcrun_enter_pyxis OPTION... -- WORD...          sets srun's options for the launch line, with which srun starts the container
 #
 # Options:
-#   --image-file         an image that begins with / is a file
+#   --image-file         images are files: an image that begins with / must exist
 #   --bind-hpcrun        bind the host's hpcrun into the container
 #   --bind WORD          the runtime's option for a bind
-#   --prefix NAME        the prefix of the runtime's own variables; without it, options pass variables
+#   --prefix NAME        the prefix of the runtime's variables that set variables in the container; default: use options
 #   --python PROGRAM     the container's Python, if the program needs it
 #   --runtime NAME       the runtime, for messages
 # Variables:
 #   hpcrun_image, hpcrun_binds, hpcrun_variables    the image; SOURCE:TARGET[:ro]...; NAME=VALUE... only for the container
-#   hpcrun_data                                     folders of data, which are bound if they exist
-#   hpcrun_names, hpcrun_families                   names and prefixes of variables that are passed on unchanged
+#   hpcrun_data                                     folders of data, which are bound only if they exist
+#   hpcrun_names, hpcrun_families                   names and prefixes of variables that the container gets unchanged
 #   hpcrun_container                                result: the command that starts the container
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_read_container() {  # OPTION... -- WORD...

@@ -15,9 +15,9 @@ hpcrun_tasks_on_node() {  # SLURM_STEP_TASKS_PER_NODE, such as 2(x3),1: print th
     nodes=$((nodes - times))
   done
 }
-# Bind this process, which becomes the rank, to its share of the allowed cores: all cores of a socket before those of the
-# next, and all hardware threads of a core. With KIND sockets, bind it to all sockets of these cores. The binding stays
-# as it is if Slurm has bound the tasks, if there are more ranks than cores, and without taskset and lscpu.
+# Bind this process, which becomes the rank, to its part of the allowed cores: in the order of sockets, and with all
+# hardware threads of each core. With KIND sockets, bind it to all sockets of these cores. The binding is not changed if
+# Slurm has bound the tasks, if there are more ranks than cores, or if taskset or lscpu is missing.
 hpcrun_cpu_bind() {  # KIND LOCAL_RANK LOCAL_RANKS
   local kind=$1 rank=$2 ranks=$3 mask cpu node socket core key own='' sockets=' ' cores=()
   local -A cpus=() socket_of=()
@@ -26,7 +26,7 @@ hpcrun_cpu_bind() {  # KIND LOCAL_RANK LOCAL_RANKS
   mask=$(command taskset -pc $$ 2>/dev/null) || return 0
   mask=$(hpcrun_expand_ranges "${mask##*: }")
   IFS=, read -ra cores <<<"$mask"
-  # fewer cores than the job has on this node: Slurm has bound the task, though it does not report that
+  # if the task has fewer cores than the job has on this node, Slurm has bound it without reporting this
   [ -z "${SLURM_STEP_TASKS_PER_NODE-}" ] || [ $((${#cores[@]} * ranks)) -gt "${SLURM_CPUS_ON_NODE:-0}" ] || return 0
   cores=()
   while IFS=, read -r node socket core cpu; do

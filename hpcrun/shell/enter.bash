@@ -1,5 +1,5 @@
-# Starts a program in the job's container, on any node, with the launcher's variables: container.sh in the run directory,
-# which container.bash writes, sets the variables below and loads this file: bash container.sh PROGRAM [ARGUMENT...]
+# Starts a program in the job's container, on any node, with the launcher's variables: bash container.sh PROGRAM [ARGUMENT...].
+# container.bash writes container.sh to the run directory; container.sh sets the following variables and loads this file.
 #
 # Variables: those of container.bash
 # shellcheck disable=SC2034,SC2154  # these files share variables

@@ -1,11 +1,11 @@
 # Functions for modules, secrets and CUDA, which job scripts call.
 #
 # hpcrun_load_secrets FILE N        sets hpcrun_secret_1 to hpcrun_secret_N from the file, which only its owner can read;
-#                                   without the file, they must be in the environment
+#                                   without the file, these variables must be in the environment
 # hpcrun_module WORD...             runs the command module with these words; force-purge also unloads sticky modules
-# hpcrun_accepts_xla_flags          returns whether flags may be added to XLA_FLAGS, which may also be the name of a file
-# hpcrun_cuda [OPTION...]           evaluates `hpcrun cuda --shell` with these options; returns 0 if XLA_FLAGS must name
-#                                   $HPCRUN_RUN_DIR/cuda, which then links to CUDA's files
+# hpcrun_accepts_xla_flags          returns whether flags may be added to XLA_FLAGS: not if it is the name of a file with flags
+# hpcrun_cuda [OPTION...]           evaluates the output of `hpcrun cuda --shell` with these options; returns 0 if it has created
+#                                   links to CUDA's files in $HPCRUN_RUN_DIR/cuda, which XLA_FLAGS must then name
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_secrets_file='' hpcrun_secrets=0
 hpcrun_load_secrets() {

@@ -2,17 +2,17 @@
 #
 #   . job.bash VERSION SCHEDULER [OPTION...] || exit 1
 #
-# It records in exit.json in the run directory how the job ends, whatever ends it, forwards signals to the ranks, and loads
-# the other files. For a script that was submitted by hand, it creates the run directory with a copy of these files, so
-# that an upgrade of hpcrun does not affect a job that has started.
+# It records the end of the job, whatever the cause, in exit.json in the run directory, forwards signals to the ranks, and
+# loads the other files. It copies these files to the run directory, so that an upgrade of hpcrun does not affect a job that
+# has started. For a script that was submitted by hand, it also creates the run directory.
 #
-#   VERSION              the version of hpcrun that rendered the script, which must be that of these files
-#   SCHEDULER            slurm or local: load slurm.bash or local.bash, whose options are accepted, too; or the path of the
-#                        file of another scheduler, which has the same functions
-#   --python PROGRAM     the job's Python, which has hpcrun
-#   --python-key KEY     the site key that sets it; default: python
-#   --share-runs         others may read the run directory
-#   --sweep              this is a task of a sweep: its run directory is in the sweep's, which has the copy of these files
+#   VERSION              the version of hpcrun that rendered the script, which must be the version of these files
+#   SCHEDULER            slurm or local, to load slurm.bash or local.bash, whose options are also accepted; or the path of the
+#                        bash file of another scheduler, with the same functions
+#   --python PROGRAM     the job's Python interpreter, in which hpcrun is installed
+#   --python-key KEY     the site key that sets the job's Python, for messages; default: python
+#   --share-runs         other users may read the run directory
+#   --sweep              the job is a task of a sweep: its run directory is in that of the sweep, which has the copied files
 # Environment:
 #   HPCRUN_RUN_DIR       the run directory; HPCRUN_TASK: the number of the task in a sweep
 # Variables:
@@ -57,8 +57,8 @@ hpcrun_protect  # again, with the umask of --share-runs
 # ---- The run directory -----------------------------------------------------------------------------------------------
 hpcrun_run=$HPCRUN_RUN_DIR
 [ -z "$hpcrun_sweep" ] || hpcrun_run=${HPCRUN_RUN_DIR%/*}
-[ -n "$hpcrun_sweep" ] || unset HPCRUN_TASK  # of a job around this one
-[ -z "${HPCRUN_RANK-}" ] || unset "${hpcrun_world_names[@]}"  # of a rank in which this job was submitted
+[ -n "$hpcrun_sweep" ] || unset HPCRUN_TASK  # set by an outer job
+[ -z "${HPCRUN_RANK-}" ] || unset "${hpcrun_world_names[@]}"  # set by a rank that submitted this job
 unset HPCRUN_RANK HPCRUN_LOCAL_RANK HPCRUN_MPI_TYPE HPCRUN_STAGED
 hpcrun_set_job_id
 export HPCRUN_JOB_ID
@@ -103,7 +103,7 @@ hpcrun_launcher='' hpcrun_stop_signal=TERM hpcrun_hides_signals='' hpcrun_slot='
 hpcrun_trap_signals
 command mkdir -p "$HPCRUN_RUN_DIR/provenance"
 
-# The CUDA folder of an outer job, in which this one was started, may not exist any more.
+# Remove the CUDA folder of an outer job from XLA_FLAGS, because it may not exist any more.
 hpcrun_outer_cuda='--xla_gpu_cuda_data_dir=("([^"\]|\\.)*|[^" ]*)-[0-9]{8}-[0-9]{6}-[0-9a-f]{8}(\.[0-9]+)?/cuda"?( |$)'
 while [[ ${XLA_FLAGS-} =~ $hpcrun_outer_cuda ]]; do
   XLA_FLAGS=${XLA_FLAGS/"${BASH_REMATCH[0]}"/}

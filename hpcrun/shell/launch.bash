@@ -1,29 +1,29 @@
-# Starts a job's ranks, waits for them, and determines how they ended.
+# Starts the ranks of a job, waits for them, and records how they ended.
 #
-# hpcrun_hostfile FORMAT [OPTION...]     writes the hostfile in the run directory; see hpcrun hostfile --help
-# hpcrun_launch OPTION... -- WORD...     runs the launcher's command and the program's, with @rank between them, which is
-#                                        replaced by the command that starts a rank (rank.bash). It records how the ranks ended
+# hpcrun_hostfile FORMAT [OPTION...]     writes the hostfile to the run directory; see hpcrun hostfile --help
+# hpcrun_launch OPTION... -- WORD...     runs the launch line: the launcher's words, @rank, and the program's words. The command
+#                                        that starts a rank (rank.bash) replaces @rank. The function records how the ranks ended,
 #                                        and returns 0, so that the site's teardown runs; the job ends with the ranks' exit code.
 #
 # Options of hpcrun_launch:
-#   --launcher NAME            load NAME.bash, the launcher's own functions; or the path of the file of another package
-#   --ignores-failures         the launcher may wait for the other ranks forever after one has failed: end it then
+#   --launcher NAME            load NAME.bash, with functions of the launcher; or the path of such a file of another package
+#   --ignores-failures         end the launcher after a rank has failed, because it may wait for the other ranks forever
 #   --hides-signals            the launcher may exit with 0 after the scheduler has ended its ranks
 #   --ranks N                  the number of ranks
-#   --stop-signal SIGNAL       the signal that the launcher forwards to its ranks before it waits for their end
-#   --rank "NAME..."           variables with the number of a rank, of which the first that is set is used; or the number
-#   --local-rank "NAME..."     the same for its number on its node
-#   --local-ranks "NAME..."    the same for the number of ranks on its node
-#   --wired "NAME..."          variables of PMI and PMIx; a rank has one of them if its MPI can find the other ranks
+#   --stop-signal SIGNAL       the signal that the launcher forwards to its ranks before it waits for them to exit
+#   --rank "NAME..."           variables with the rank number, of which the first that is set is used; or the number itself
+#   --local-rank "NAME..."     variables with the local rank number on the node, or the number itself
+#   --local-ranks "NAME..."    variables with the number of ranks on the node, or the number itself
+#   --wired "NAME..."          variables of PMI and PMIx, of which a rank needs one to find the other ranks
 #   --cpu-bind KIND            bind each rank to cores or sockets
-#   --visible NAME             the variable that selects a program's GPUs
+#   --visible NAME             the environment variable that selects the GPUs that a program sees
 #   --gpus N,N...              the node's GPUs
-#   --gpus-per-rank N          the number of GPUs that each rank sees: its own, or all of the node
+#   --gpus-per-rank N          the number of GPUs that each rank sees: its own, or all GPUs of the node
 #   --gpu-order N,N...         the node's GPUs in the order of the ranks whose cores are nearest to them
 #   --output-on-all-ranks      all ranks write to the job's log, each line with its rank
 #   --in-container PYTHON      the program starts through container.sh; the container's Python lists its packages
 #   --no-packages              do not list Python packages in provenance/
-#   --framework NAME           tensorflow: the ranks get TF_CONFIG, too; none: they get no variables of frameworks; see world.bash
+#   --framework NAME           tensorflow: the ranks also get TF_CONFIG; none: they get no variables of frameworks (world.bash)
 #   --strict                   the job fails if its ranks have not communicated, although the program trains or uses MPI
 #   --trains-alone             the program trains, but its code uses no library for distributed training: warn if its ranks
 #                              have not communicated
@@ -33,11 +33,11 @@
 #   hpcrun_request_stop SIGNAL     requests the ranks to stop: SIGTERM, SIGINT and SIGHUP must end the job, and SIGUSR2
 #                                  announces its time limit; the launcher's pid is hpcrun_launcher
 #   hpcrun_read_launcher           sets hpcrun_code to the exit code of the rank that failed first, if the launcher
-#                                  returned another; hpcrun_failed_rank is not empty if it is certain
+#                                  returned another; hpcrun_failed_rank is not empty if the code is certainly that of this rank
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_request_stop() { kill -s "$hpcrun_stop_signal" "$hpcrun_launcher" 2>/dev/null; }
 hpcrun_read_launcher() { :; }
-hpcrun_load_launcher() {  # FILE: the run directory gets a copy of one that is not in the library
+hpcrun_load_launcher() {  # FILE: load the functions of a launcher; a file of another package is copied to the run directory
   hpcrun_file=${1##*/}
   hpcrun_file=$hpcrun_library/${hpcrun_file%.bash}.bash
   if [[ ! -e $hpcrun_file && $1 == */* ]]; then
@@ -48,7 +48,7 @@ hpcrun_load_launcher() {  # FILE: the run directory gets a copy of one that is n
   # shellcheck source=/dev/null
   source "$hpcrun_file" || hpcrun_fail "the functions of the launcher could not be loaded: $hpcrun_file"
 }
-hpcrun_log() {  # what the job and its launcher have written to the error log since the start of the ranks
+hpcrun_log() {  # print the lines of the job's error log since the start of the ranks
   command tail -c "+$((hpcrun_log_start + 1))" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null
 }
 hpcrun_hostfile_options=()
@@ -71,7 +71,7 @@ hpcrun_count_failures() {  # set hpcrun_failures: the number of ranks that have 
   mapfile -t lines 2>/dev/null <"$HPCRUN_RUN_DIR/failed.jsonl"
   hpcrun_failures=${#lines[@]}
 }
-hpcrun_quote_with_secrets() {  # WORD: append it to hpcrun_quoted, with references to secrets in place of their values
+hpcrun_quote_with_secrets() {  # WORD: append the quoted word to hpcrun_quoted; variables replace the secrets in it
   local number name piece
   for ((number = 1; number <= hpcrun_secrets; number++)); do
     name=hpcrun_secret_$number
@@ -84,7 +84,7 @@ hpcrun_quote_with_secrets() {  # WORD: append it to hpcrun_quoted, with referenc
   LC_ALL=C printf -v piece %q "$1"
   hpcrun_quoted+=$piece
 }
-hpcrun_write_rank() {  # in one step: another start of this script in the same run directory may read it
+hpcrun_write_rank() {  # write rank.sh atomically, because another start of this script in the same run directory may read it
   hpcrun_file=$HPCRUN_RUN_DIR/.rank.$(command uname -n).$$
   {
     echo '# Starts one rank of this job: bash rank.sh PROGRAM [ARGUMENT...]'
@@ -113,11 +113,11 @@ hpcrun_write_rank() {  # in one step: another start of this script in the same r
   } >"$hpcrun_file"
   command mv -f "$hpcrun_file" "$HPCRUN_RUN_DIR/rank.sh"
 }
-hpcrun_close_descriptors() {  # in a subshell: close the descriptors whose end signals the end of this script or of the ranks
+hpcrun_close_descriptors() {  # in a subshell: close the descriptors that must close when this script or the ranks end
   exec {HPCRUN_ALIVE}>&-
   [ -z "$hpcrun_slot" ] || exec {hpcrun_slot}>&-
 }
-hpcrun_record_provenance() {  # modules, packages and the job in Slurm, at the lowest priority
+hpcrun_record_provenance() {  # record modules, packages and the job in Slurm, at the lowest priority
   hpcrun_close_descriptors
   exec >/dev/null 2>&1
   command tr : '\n' <<<"${LOADEDMODULES-}" >"$HPCRUN_RUN_DIR/provenance/modules.txt"
@@ -127,7 +127,7 @@ hpcrun_record_provenance() {  # modules, packages and the job in Slurm, at the l
   [ -n "$hpcrun_no_packages" ] ||
     PYTHONSAFEPATH=1 exec nice -n 19 timeout 60 "${hpcrun_words[@]}" -m hpcrun.provenance.packages >"$HPCRUN_RUN_DIR/provenance/packages.txt"
 }
-hpcrun_watch_failures() {  # the launcher may not notice a failure, such as one after MPI_Finalize: the other ranks would wait forever
+hpcrun_watch_failures() {  # end a launcher that does not notice a failed rank, because the other ranks would wait forever
   hpcrun_close_descriptors
   trap '' USR1 USR2
   while read -rt 3; kill -0 "$hpcrun_launcher"; do
@@ -135,9 +135,9 @@ hpcrun_watch_failures() {  # the launcher may not notice a failure, such as one 
     [ "$hpcrun_failures" = "$hpcrun_earlier_failures" ] || { read -rt 3; kill -s TERM "$hpcrun_launcher"; break; }
   done
 }
-hpcrun_read_failure() {  # set the exit code of the rank that failed first, and its name
-  # Ranks write failed.jsonl; its first line is of the rank whose failure made the launcher end the others. After SIGKILL
-  # of a rank, others may notice the lost connection, and write their lines, before that rank's wrapper does.
+hpcrun_read_failure() {  # set hpcrun_code and hpcrun_failed_rank to the exit code and name of the rank that failed first
+  # The first line of failed.jsonl is of the rank whose failure made the launcher end the other ranks. If a rank is killed
+  # by SIGKILL, other ranks may notice the lost connection, and write their lines, before the wrapper of that rank does.
   hpcrun_failed_rank='' hpcrun_first='' hpcrun_first_time=''
   while IFS='' read -r hpcrun_line; do
     [[ $hpcrun_line =~ ^.\"rank\":\ ([0-9]+),\ \"host\":\ \"([^\"]*)\",\ \"exit_code\":\ ([0-9]+),\ \"time\":\ ([0-9]+) ]] || continue
@@ -149,7 +149,7 @@ hpcrun_read_failure() {  # set the exit code of the rank that failed first, and 
     hpcrun_code=${BASH_REMATCH[3]} hpcrun_failed_rank="rank ${BASH_REMATCH[1]} on ${BASH_REMATCH[2]}"
     [ "$hpcrun_code" != 137 ] || break
   done 2>/dev/null <"$HPCRUN_RUN_DIR/failed.jsonl"
-  if [ -z "$hpcrun_failed_rank" ] && [ "$hpcrun_code" != 0 ]; then  # MPI_Abort may kill all ranks before one writes that line; its log then ends with a line of MPICH
+  if [ -z "$hpcrun_failed_rank" ] && [ "$hpcrun_code" != 0 ]; then  # MPI_Abort may kill all ranks before they write to failed.jsonl; with MPICH, a log then ends with a message about it
     IFS=$' \t\n' read -r hpcrun_first hpcrun_number < <(
       command find "$HPCRUN_RUN_DIR/logs" -name 'rank-*.log' -newer "$HPCRUN_RUN_DIR/starts.jsonl" -exec tail -vn 5 {} + |
         command sed -nE '
@@ -162,7 +162,7 @@ hpcrun_read_failure() {  # set the exit code of the rank that failed first, and 
     fi
   fi
 }
-hpcrun_describe_end() {  # record and print how the ranks ended
+hpcrun_describe_end() {  # set hpcrun_reason to the way in which the ranks ended, and print failures
   hpcrun_read_failure
   hpcrun_read_launcher
   hpcrun_failed_rank_text=''
@@ -177,7 +177,7 @@ hpcrun_describe_end() {  # record and print how the ranks ended
   case $hpcrun_reason in *rank\ *) echo "hpcrun: $hpcrun_reason; its log is in $HPCRUN_RUN_DIR/logs" >&2 ;; esac
   [ "$hpcrun_ranks" = 1 ] || [ "$hpcrun_reason" != completed ] || hpcrun_check_world
 }
-hpcrun_check_world() {  # rank 0 creates met if it met all ranks, or alone with the reason (hpcrun.train, sitecustomize.py)
+hpcrun_check_world() {  # warn, or fail with --strict, if rank 0 has created the file alone instead of met (sitecustomize.py)
   local why='the script uses neither hpcrun.train nor another library for distributed training'
   if [[ -e $HPCRUN_RUN_DIR/met || ! -e $HPCRUN_RUN_DIR/alone && -z $hpcrun_trains_alone ]]; then
     command rm -f "$HPCRUN_RUN_DIR/alone"
@@ -226,7 +226,7 @@ hpcrun_read_launch() {  # OPTION... -- WORD...
   done
   hpcrun_words=() hpcrun_first='' hpcrun_rank_words=()
   for hpcrun_word in "${@:2}"; do
-    if [ -n "$hpcrun_first" ] && [ -n "$hpcrun_secrets_file" ]; then  # Slurm shows everybody a step's command line
+    if [ -n "$hpcrun_first" ] && [ -n "$hpcrun_secrets_file" ]; then  # other users can see the command line of a Slurm step
       hpcrun_rank_words+=("$hpcrun_word")
     elif [ "$hpcrun_word" = @rank ] && [ -z "$hpcrun_first" ]; then
       hpcrun_words+=(bash "$HPCRUN_RUN_DIR/rank.sh") hpcrun_first=yes
@@ -240,15 +240,15 @@ hpcrun_launch() {
   hpcrun_protect
   hpcrun_read_launch "$@"
   hpcrun_count_failures
-  hpcrun_earlier_failures=$hpcrun_failures  # a template may launch several programs, one after the other
+  hpcrun_earlier_failures=$hpcrun_failures  # a template may start several programs in turn
   hpcrun_master='' hpcrun_port='' hpcrun_workers=''
   [ "$hpcrun_ranks" = 1 ] || [ "$hpcrun_framework" = none ] || hpcrun_choose_world "$hpcrun_framework"
   hpcrun_write_rank
   hpcrun_log_start=$(command stat -Lc %s "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null)
-  # Each child of this script closes the same descriptors as hpcrun_close_descriptors.
+  # The launcher closes the same descriptors as hpcrun_close_descriptors.
   hpcrun_record_provenance & hpcrun_provenance=$!
   umask "$hpcrun_umask"
-  unset -f -- "${hpcrun_words[0]}"  # run the program of this name, not a function
+  unset -f -- "${hpcrun_words[0]}"  # run the launcher's program, not a function of this name
   if [ -n "$hpcrun_slot" ]; then
     "${hpcrun_words[@]}" {HPCRUN_ALIVE}>&- {hpcrun_slot}>&- &
   else
@@ -264,13 +264,13 @@ hpcrun_launch() {
     wait "$hpcrun_launcher"
     hpcrun_code=$?
   done
-  hpcrun_ranks_ended=yes  # signals stop nothing from here on
+  hpcrun_ranks_ended=yes  # signals are ignored from here on
   [ -z "$hpcrun_watch" ] || kill "$hpcrun_watch" 2>/dev/null
   hpcrun_describe_end
-  [ "$hpcrun_code" = 0 ] || hpcrun_unstage_nodes  # MPI_Abort and launchers kill the ranks, which would do it
-  case $hpcrun_reason in stopped*) kill "$hpcrun_provenance" 2>/dev/null ;; esac  # the remaining time may be too short for it
-  # Nothing must write to the run directory after the end of the job. If a child ends while a signal arrives, bash may
-  # forget that it has ended, and wait would block forever.
+  [ "$hpcrun_code" = 0 ] || hpcrun_unstage_nodes  # ranks that MPI_Abort or the launcher has killed cannot remove their copies
+  case $hpcrun_reason in stopped*) kill "$hpcrun_provenance" 2>/dev/null ;; esac  # the remaining time may be too short for recording provenance
+  # No process may write to the run directory after the end of the job. If a child ends while a signal arrives, bash may
+  # not notice its end, and wait would block forever.
   kill -0 "$hpcrun_provenance" 2>/dev/null && wait "$hpcrun_provenance"
   hpcrun_restore
 }

@@ -1,9 +1,9 @@
-# Functions for jobs that run on this machine, without a scheduler.
+# Functions for jobs on this machine, without a scheduler.
 #
-# hpcrun_await_turn N     in a task of a sweep: wait until fewer than N other tasks run
+# hpcrun_await_turn N     waits, in a task of a sweep, until fewer than N other tasks run
 #
 # Options of job.bash:
-#   --timeout               the ranks run under timeout(1), in their own process group
+#   --timeout               the ranks run under timeout(1), in a separate process group
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_set_job_id() { HPCRUN_JOB_ID=$$ hpcrun_nodes=; }
 hpcrun_submission_edit() { echo "s/\"start_time\": [0-9]*/\"start_time\": $(command cut -d ' ' -f 22 <"/proc/$$/stat")/"; }

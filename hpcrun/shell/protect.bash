@@ -2,15 +2,15 @@
 #
 # hpcrun_protect          removes functions that replace bash's own commands, switches off options that a site's setup may set
 #                         (set -eu, pipefail, nullglob, ...), and sets hpcrun's umask
-# hpcrun_drop_functions   does the first of these; rank.sh contains its source (launch.bash)
+# hpcrun_drop_functions   only removes functions that replace bash's own commands; rank.sh contains its source (launch.bash)
 # hpcrun_restore          restores the options and the umask; returns 0
 #
 # Variables:
-#   hpcrun_mode     the umask of hpcrun's files: go= or go-w
+#   hpcrun_mode     the symbolic umask of hpcrun's files: go= or go-w
 #   hpcrun_umask    set by hpcrun_protect: the original umask
 : "${hpcrun_mode:=go=}"
 hpcrun_saved_options='' hpcrun_umask=''
-hpcrun_drop_functions() {  # in POSIX mode functions cannot replace special builtins such as unset; setting this variable needs no command
+hpcrun_drop_functions() {  # setting POSIXLY_CORRECT needs no command, and in POSIX mode functions cannot replace special builtins such as unset
   hpcrun_posix=${POSIXLY_CORRECT+yes} POSIXLY_CORRECT=${POSIXLY_CORRECT-1}
   set +e
   unset -f unset builtin command
@@ -26,7 +26,7 @@ hpcrun_protect() {
   shopt -u nullglob failglob nocasematch
   shopt -u inherit_errexit 2>/dev/null  # POSIX mode sets it; old versions do not have it
   [[ -n $hpcrun_umask ]] || hpcrun_umask=$(umask)
-  umask "$hpcrun_umask"  # an earlier call may have set another umask, and go-w only removes bits
+  umask "$hpcrun_umask"  # reset the umask of an earlier call, because go-w only removes bits
   umask "$hpcrun_mode"
 }
 hpcrun_restore() {

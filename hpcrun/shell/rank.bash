@@ -1,33 +1,33 @@
 # Starts one rank of a job and waits for it: bash rank.bash PROGRAM [ARGUMENT...]. Each rank runs rank.sh in the run
-# directory, which hpcrun_launch writes: it sets the variables and loads this file.
+# directory. hpcrun_launch writes rank.sh, which sets the variables and loads this file.
 #
-# The rank gets its share of the node's GPUs and its log file, logs/rank-N.log in the run directory; rank 0 also writes
-# to the job's log. The program gets each signal once. When it has ended and its output is written, this process ends
-# as the program did: with its exit code, or by the signal that ended it. A rank that fails by itself, rather than by a
-# signal to stop, adds a line to failed.jsonl; see hpcrun_read_failure in launch.bash for the one that caused the job's end.
+# The rank sees its GPUs, and writes to its log, logs/rank-N.log in the run directory; rank 0 also writes to the job's
+# log. The program gets each signal once. After the program has ended and its output is written, this process ends in the
+# same way: with the program's exit code, or by the signal that ended the program. A rank that fails, but not by a signal
+# to stop, adds a line to failed.jsonl, from which hpcrun_read_failure (launch.bash) finds the first failure.
 #
-# A rank that gets a signal to stop before its program starts, or that starts while the job is being stopped or after
-# another rank has failed, does not start the program. Of two different signals at the same instant bash may lose one, if
-# Slurm signals only this process.
+# The program does not start if the rank has got a signal to stop, if the job is being stopped, or if another rank has
+# failed. If Slurm signals only this process, bash may lose one of two different signals at the same instant.
 #
 # Environment:
-#   HPCRUN_RUN_DIR                    the run directory, with logs, exit.json, and container.sh for a container
-#   HPCRUN_RANK, HPCRUN_LOCAL_RANK    the rank, and its number on its node
+#   HPCRUN_RUN_DIR                    the run directory, with logs, exit.json and, for a container, container.sh
+#   HPCRUN_RANK, HPCRUN_LOCAL_RANK    the rank number, and the local rank number on the node
 #   HPCRUN_NTASKS, HPCRUN_LAUNCHER, HPCRUN_SITE_NAME
 # Variables, all but the first optional:
-#   hpcrun_visible                    the name of the variable that selects a program's GPUs
-#   hpcrun_gpus, hpcrun_gpus_per_rank the node's GPUs if that variable is unset (0,1,2,3); the number of GPUs a rank sees
-#   hpcrun_gpu_order                  the node's GPUs in the order of the ranks whose cores are nearest (0,2,1,3)
-#   hpcrun_wired                      the names of PMI's and PMIx's variables, one of which each rank needs for MPI
-#   hpcrun_output_on_all_ranks        not empty: all ranks also write to the job's log, each line with its rank
+#   hpcrun_visible                    the name of the environment variable that selects the GPUs that a program sees
+#   hpcrun_gpus                       the node's GPUs if that environment variable is not set, such as 0,1,2,3
+#   hpcrun_gpus_per_rank              the number of GPUs that a rank sees
+#   hpcrun_gpu_order                  the node's GPUs in the order of the local ranks to whose cores they are nearest
+#   hpcrun_wired                      the names of PMI and PMIx variables, of which each rank needs one for MPI
+#   hpcrun_output_on_all_ranks        not empty: all ranks also write to the job's log, with the rank number in each line
 #   hpcrun_in_container               not empty: container.sh starts the program
 #   hpcrun_ignores_failures           not empty: the launcher may ignore an exit code, so a failed rank ends by a signal
-#   hpcrun_cpu_bind                   cores or sockets: what to bind the rank to; see cpu_bind.bash
-#   hpcrun_local_ranks                the number of ranks on the node, or Slurm's 2(x3),1 for all nodes
-#   hpcrun_master, hpcrun_port        rank 0's host and its free ports; see world.bash, also for hpcrun_workers
-#   hpcrun_mode                       the umask of its log file
+#   hpcrun_cpu_bind                   cores or sockets, to which to bind the rank; see cpu_bind.bash
+#   hpcrun_local_ranks                the number of ranks on the node, or of all nodes in Slurm's format, such as 2(x3),1
+#   hpcrun_master, hpcrun_port, hpcrun_workers    the host of rank 0, free ports and the workers; see world.bash
+#   hpcrun_mode                       the umask of the rank's log
 #   hpcrun_earlier_failures           the number of lines that failed.jsonl had before this launch
-#   HPCRUN_STAGED                     the folder of data on the node-local disk, which are copied first; see stage.bash
+#   HPCRUN_STAGED                     the folder for data on the node-local disk, which the rank copies; see stage.bash
 : "${hpcrun_visible:?}" "${hpcrun_gpus:=}" "${hpcrun_gpus_per_rank:=}" "${hpcrun_gpu_order:=}"
 : "${hpcrun_wired:=}" "${hpcrun_output_on_all_ranks:=}" "${hpcrun_in_container:=}" "${hpcrun_ignores_failures:=}"
 : "${hpcrun_cpu_bind:=}" "${hpcrun_local_ranks:=}" "${hpcrun_mode:=go=}" "${hpcrun_earlier_failures:=0}"
@@ -51,7 +51,7 @@ fi
   umask "$hpcrun_mode"
   : >>"$HPCRUN_RUN_DIR/logs/rank-$HPCRUN_RANK.log"
 )
-hpcrun_signals=([129]=HUP [130]=INT [131]=QUIT [138]=USR1 [140]=USR2 [143]=TERM)  # by the exit code after each
+hpcrun_signals=([129]=HUP [130]=INT [131]=QUIT [138]=USR1 [140]=USR2 [143]=TERM)  # by the exit code of a process that the signal ends
 hpcrun_program='' hpcrun_signal_caught='' hpcrun_pending_signals='' hpcrun_sending=''
 hpcrun_stopped='' hpcrun_codes=' ' hpcrun_stage_lock='' hpcrun_stage_use='' hpcrun_stage_command=''
 hpcrun_unstage() { :; }
@@ -59,21 +59,21 @@ hpcrun_unstage() { :; }
 [ -z "${HPCRUN_STAGED-}" ] || source "${BASH_SOURCE[0]%/*}/stage.bash"
 
 # ---- Signals -----------------------------------------------------------------------------------------------------
-# With Slurm's cgroup plugin only this process gets a signal; with its other plugins, mpirun and mpiexec the program gets
-# it, too. The program must not get it twice: the second one may interrupt the handler of the first. The witness is a
-# process beside the program that ends by any of these signals, or with this process: if it has, so has the program.
+# With Slurm's cgroup plugin, only this process gets a signal; with its other plugins, mpirun and mpiexec, the program also
+# gets it. The program must not get it twice, because the second signal may interrupt the handler of the first. The witness
+# is a process that ends by any of these signals, or with this process. If it has ended, the program has got the signal.
 hpcrun_witness() {
   exec {hpcrun_lifeline}> >(trap - "${hpcrun_signals[@]}"; exec cat >/dev/null 2>&1)
   hpcrun_witness=$!
 }
-hpcrun_send_signals() {  # SIGNAL...: to the program, unless it has got them already
+hpcrun_send_signals() {  # SIGNAL...: send signals to the program, unless it has got them already
   for _ in {1..5}; do
     kill -0 "$hpcrun_witness" 2>/dev/null || { exec {hpcrun_lifeline}>&-; hpcrun_witness; return; }
     command sleep 0.04
   done
   for hpcrun_signal; do kill -s "$hpcrun_signal" "$hpcrun_program" 2>/dev/null; done
 }
-hpcrun_forward() {  # [SIGNAL]; a call during another call leaves its signal to that one
+hpcrun_forward() {  # [SIGNAL]: forward pending signals to the program; a call during another call only adds its signal
   local now
   hpcrun_signal_caught=yes
   [[ $hpcrun_pending_signals == *"$1"* ]] || hpcrun_pending_signals+=" $1"
@@ -81,7 +81,7 @@ hpcrun_forward() {  # [SIGNAL]; a call during another call leaves its signal to 
   [ -n "$hpcrun_program" ] && [ -z "$hpcrun_sending" ] || return
   while [ -n "$hpcrun_pending_signals" ] && kill -0 "$hpcrun_program" 2>/dev/null; do  # more signals may arrive meanwhile
     hpcrun_sending=yes
-    now=$hpcrun_pending_signals hpcrun_pending_signals=''  # in one command: a trap comes between two
+    now=$hpcrun_pending_signals hpcrun_pending_signals=''  # a single command, because a trap may run between two commands
     # shellcheck disable=SC2086  # names of signals
     hpcrun_send_signals $now
     hpcrun_sending=''
@@ -96,7 +96,7 @@ done
 hpcrun_witness
 
 hpcrun_die_by_signal() {
-  # The launcher may ignore an exit code while other ranks are in MPI_Init, which wait forever; it reacts to a signal.
+  # The launcher may ignore an exit code while other ranks wait forever in MPI_Init, but it reacts to a signal.
   [ -n "$hpcrun_ignores_failures" ] || return
   command sleep 2
   trap - TERM
@@ -112,8 +112,8 @@ hpcrun_record_failure() {  # CODE
 }
 
 # ---- A stop or a failure before the start of this rank -----------------------------------------------------------
-# Slurm signals only ranks that have started, and a Prolog may delay others; the job script has recorded the stop, and
-# the other rank its failure.
+# Slurm signals only ranks that have started, and a Prolog may delay a rank. The job script has recorded a stop in
+# exit.json, and a failed rank its failure in failed.jsonl.
 hpcrun_exit_if_stopped() {
   local record='' code='' reason='the job is being stopped' failures=()
   read -r record 2>/dev/null <"$HPCRUN_RUN_DIR/exit.json"
@@ -161,7 +161,7 @@ if [ -n "${HPCRUN_STAGED-}" ]; then
 fi
 
 # ---- Output ------------------------------------------------------------------------------------------------------
-# Processes that the program leaves behind may keep its output open: see the end of this file.
+# Processes that outlive the program may keep its output open: see the end of this file.
 hpcrun_log=$HPCRUN_RUN_DIR/logs/rank-$HPCRUN_RANK.log hpcrun_readers=()
 hpcrun_close_stage_locks() { [ -z "$hpcrun_stage_use" ] || exec {hpcrun_stage_lock}<&- {hpcrun_stage_use}>&-; }
 hpcrun_exec_ignoring_signals() {
@@ -184,7 +184,7 @@ else
 fi
 
 # ---- The program, in this process group, with this process's input -------------------------------------------------
-if [ "$HPCRUN_NTASKS" != 1 ] && [ -z "$hpcrun_in_container" ]; then  # sitecustomize.py in the folder of this file
+if [ "$HPCRUN_NTASKS" != 1 ] && [ -z "$hpcrun_in_container" ]; then  # Python then loads sitecustomize.py in the folder of this file
   [[ $hpcrun_folder == *:* ]] || export PYTHONPATH=$hpcrun_folder${PYTHONPATH:+:$PYTHONPATH}
 fi
 [ -z "$hpcrun_in_container" ] || set -- bash "$HPCRUN_RUN_DIR/container.sh" "$@"
@@ -193,8 +193,8 @@ exec 2>/dev/null  # suppress bash's message about the signal that ended the prog
   hpcrun_close_stage_locks
   exec "$@" ) \
   <&0 >&"$hpcrun_output" 2>&1 &
-hpcrun_program=$! hpcrun_early=$hpcrun_pending_signals hpcrun_pending_signals=''  # in one command: a trap comes between two
-for hpcrun_signal in $hpcrun_early; do  # the signal may have come before the program started; if not, the program has ended
+hpcrun_program=$! hpcrun_early=$hpcrun_pending_signals hpcrun_pending_signals=''  # a single command, because a trap may run between two
+for hpcrun_signal in $hpcrun_early; do  # the signal may have come before the program started; otherwise, the program has ended
   kill -s "$hpcrun_signal" "$hpcrun_program" 2>/dev/null
   exec {hpcrun_lifeline}>&-
   hpcrun_witness
@@ -212,18 +212,18 @@ fi
 
 # ---- How it ended ------------------------------------------------------------------------------------------------
 case $hpcrun_code in
-  129 | 130 | 131 | 138 | 140 | 143) command sleep 0.3 ;;  # a signal from outside, which this process may get, too
-  137) command sleep 0.05 ;;                               # likewise: SIGKILL would end this process
-  14) command sleep 0.5 ;;                                 # Open MPI's exit code for a rank that lost another: let that one be first
+  129 | 130 | 131 | 138 | 140 | 143) command sleep 0.3 ;;  # a signal from outside, which this process may also get
+  137) command sleep 0.05 ;;                               # SIGKILL from outside, which would also end this process
+  14) command sleep 0.5 ;;                                 # Open MPI's exit code for a rank that lost another rank, which writes its line first
 esac
 hpcrun_failed=
 if [ "$hpcrun_code" != 0 ] && [ -z "$hpcrun_stopped" ] && [[ $hpcrun_codes != *" $hpcrun_code "* ]]; then
   hpcrun_failed=yes
   hpcrun_record_failure "$hpcrun_code"
 fi
-exec {hpcrun_lifeline}>&-  # the witness ends, too
-# A pipe holds at most 64 KiB of the output. A reader that waits for more has written everything; then a process that the
-# program left behind keeps the pipe open, and gets two seconds for further output.
+exec {hpcrun_lifeline}>&-  # ends the witness
+# A pipe holds at most 64 KiB of output. A reader that waits for more has written everything. If it still waits, a process
+# that outlives the program keeps the pipe open, and gets two seconds for further output.
 for hpcrun_reader in "${hpcrun_readers[@]}"; do
   for ((hpcrun_tries = hpcrun_waits = 0; hpcrun_tries < 750 && hpcrun_waits < 50; hpcrun_tries++)); do
     kill -0 "$hpcrun_reader" 2>/dev/null || continue 2
@@ -234,7 +234,7 @@ for hpcrun_reader in "${hpcrun_readers[@]}"; do
   kill -KILL "$hpcrun_reader" 2>/dev/null
 done
 hpcrun_unstage
-for _ in {1..50}; do  # if Slurm finds a process of an ended rank, it waits for a second
+for _ in {1..50}; do  # Slurm waits for a second if it finds a process of an ended rank
   kill -0 "$hpcrun_witness" 2>/dev/null || break
   command sleep 0.01
 done

@@ -1,16 +1,16 @@
-# Records the end of a job in its run directory: exit.json, and the pickle that submitit's Job.results() reads.
+# Records the end of a job in its run directory: in exit.json, and in the pickle that submitit's Job.results() reads.
 #
 # hpcrun_has_space               returns whether the disk has space for a record
-# hpcrun_record CODE REASON END  writes exit.json; END: seconds since 1970, or null while the ranks are being stopped
-# hpcrun_fail REASON             prints and records why the job cannot continue, and ends it
-# hpcrun_continue_as JOB         makes JOB the job id of this run, with the same log; returns 1 if it already is
-# hpcrun_finish STATUS           the EXIT trap: records how the ranks ended; a job without ranks has failed
+# hpcrun_record CODE REASON END  writes exit.json; END: the time in s since 1970, or null while the ranks are being stopped
+# hpcrun_fail REASON             prints and records why the job cannot continue, and ends the job script
+# hpcrun_continue_as JOB         makes JOB the job id of this run, with the same log; returns 1 if it is already the job id
+# hpcrun_finish STATUS           the EXIT trap: records how the ranks ended; a job whose ranks never started has failed
 #
 # Variables:
 #   HPCRUN_RUN_DIR, HPCRUN_JOB_ID, hpcrun_mode
-#   hpcrun_started               when the job started, in seconds since 1970
-#   hpcrun_reason, hpcrun_code   how it ended; the code is empty if no rank has ended
-#   hpcrun_requeued              true if the job is requeued, else false
+#   hpcrun_started               the start time of the job in s since 1970
+#   hpcrun_reason, hpcrun_code   how the job ended, and its exit code, which is empty if no rank has ended
+#   hpcrun_requeued              whether the job is requeued: true or false
 # slurm.bash and local.bash define hpcrun_before_end, hpcrun_after_end, and hpcrun_submission_edit.
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_has_space() {
@@ -19,7 +19,7 @@ hpcrun_has_space() {
   command rm -f "$HPCRUN_RUN_DIR/.room"
   return "$1"
 } 2>/dev/null
-hpcrun_write_record() { printf '%-1023s\n' "$1" 1<>"$HPCRUN_RUN_DIR/exit.json"; }  # in place, which needs no more space
+hpcrun_write_record() { printf '%-1023s\n' "$1" 1<>"$HPCRUN_RUN_DIR/exit.json"; }  # overwrites the file in place, which needs no disk space
 hpcrun_record() {
   printf -v hpcrun_text '{"exit_code": %d, "reason": "%s", "host": "%s", "job_id": "%s", "started": %d, "ended": %s, "requeued": %s}' \
     "$1" "${2//[\'\"\\]/}" "$(command uname -n)" "$HPCRUN_JOB_ID" "$hpcrun_started" "$3" "$hpcrun_requeued"
@@ -49,7 +49,7 @@ hpcrun_finish() {
     *) hpcrun_has_space || hpcrun_reason+='; the disk of the run directory is full' ;;
   esac
   hpcrun_record "$hpcrun_code" "$hpcrun_reason" "$(command date +%s)"
-  # A stopped job gets no result, because its scheduler may start it again.
+  # A stopped job gets no result, because the scheduler may start it again.
   case $hpcrun_code/$hpcrun_reason in
     */stopped*) ;;
     0/*) printf "(S'success'\nI0\nt." >"$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_result.pkl" ;;
@@ -60,7 +60,7 @@ hpcrun_finish() {
   esac
   hpcrun_after_end
   [ -z "${HPCRUN_ALIVE-}" ] || exec {HPCRUN_ALIVE}>&-
-  for _ in {1..50}; do  # if Slurm finds a process of an ended script, it waits for a second
+  for _ in {1..50}; do  # Slurm waits for a second if it finds a process of an ended script
     kill -0 "$hpcrun_alive_reader" 2>/dev/null || break
     command sleep 0.01
   done

@@ -1,12 +1,12 @@
-# Handles the signals of a job: forwards them to the ranks, so that these have time to write a checkpoint.
+# Handles the signals of a job: forwards them to the ranks, so that the ranks have time to write a checkpoint.
 #
-# hpcrun_stop SIGNAL NUMBER   records the signal at once, because there may be no time later, and requests the ranks to stop
-# hpcrun_trap_signals         installs the handlers, also for the effects of SIGKILL
+# hpcrun_stop SIGNAL NUMBER   records the signal, because there may be no time later, and then requests the ranks to stop
+# hpcrun_trap_signals         installs the signal handlers, and a process that handles the death of the script by SIGKILL
 #
 # Variables:
 #   hpcrun_launcher           the pid of the launcher; empty before the ranks start
-#   hpcrun_ranks_ended        not empty: the ranks have ended, and signals stop nothing any more
-#   HPCRUN_ALIVE              a pipe that closes with this script; hpcrun_alive_reader: the process that reads it
+#   hpcrun_ranks_ended        not empty if the ranks have ended; signals are then ignored
+#   HPCRUN_ALIVE              a pipe that closes when this script ends; hpcrun_alive_reader: the pid of its reader
 # slurm.bash and local.bash define hpcrun_end_orphans; launchers define hpcrun_request_stop (launch.bash).
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_stop() {
@@ -25,7 +25,7 @@ hpcrun_trap_signals() {
   trap 'hpcrun_finish $?' EXIT
   hpcrun_trap_scheduler_signals
   hpcrun_write_record ''  # reserve space with a blank record, because the disk may be full later; signals are handled from here on
-  # Nothing can trap SIGKILL, but it closes this pipe: the reader then writes the record and ends the ranks.
+  # SIGKILL cannot be trapped, but it closes this pipe: the reader then writes the record and ends the ranks.
   exec {HPCRUN_ALIVE}> >(
     trap '' HUP INT TERM
     exec >/dev/null 2>&1

@@ -1,17 +1,17 @@
-# Functions for jobs in Slurm: job id, signals, node failures, preemption, requeueing.
+# Functions for Slurm jobs: job id, signals, node failures, preemption, requeueing.
 #
 # Options of job.bash:
-#   --own-slurm-conf        ignore the login node's SLURM_CONF if that file does not exist on this node
-#   --max-requeue N         how often the job requeues itself before its time limit, to continue from its checkpoint
-#   --resubmit              submit the script again instead, where the site forbids requeueing
-#   --memory-retries N      how often the job submits itself again after it ran out of memory, with 1.5 times as much
+#   --own-slurm-conf        ignore SLURM_CONF of the login node if the file does not exist on this node
+#   --max-requeue N         maximum number of times that the job requeues itself before its time limit; default: 0
+#   --resubmit              submit the script again instead of requeueing, because the site forbids requeueing
+#   --memory-retries N      maximum number of times that the job submits itself with 1.5 times its memory after it ran out of it
 # Variables: those of record.bash and signals.bash, and of hpcrun_launch
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_cancelled='' hpcrun_requeue_at_end='' hpcrun_memory=()
 hpcrun_set_job_id() {
   HPCRUN_JOB_ID=${SLURM_JOB_ID-} hpcrun_nodes=${SLURM_JOB_NODELIST-}
   [ -z "$hpcrun_sweep" ] || HPCRUN_JOB_ID=${SLURM_ARRAY_JOB_ID-}_${SLURM_ARRAY_TASK_ID-}
-  export SLURM_EXPORT_ENV=ALL  # also after --export=NONE, the ranks get the script's environment
+  export SLURM_EXPORT_ENV=ALL  # the ranks get the script's environment even after --export=NONE
   [ -z "$hpcrun_own_slurm_conf" ] || [ -e "${SLURM_CONF-/}" ] || unset SLURM_CONF
 }
 hpcrun_submission_edit() { :; }  # a further sed command for submitted.json when the script is started again
@@ -26,14 +26,14 @@ hpcrun_trap_scheduler_signals() {
 hpcrun_may_requeue() {
   [ -n "$HPCRUN_JOB_ID" ] && [[ $(command scontrol show job "$HPCRUN_JOB_ID" 2>/dev/null) == *Requeue=1*$1* ]]
 }
-hpcrun_step() {  # NODES [OPTION...] COMMAND...: run a command once on each of so many nodes, for at most a minute
+hpcrun_step() {  # NODES [OPTION...] COMMAND...: run a command once on each of NODES nodes, for at most a minute
   command timeout --signal=KILL 60 srun --overlap --quiet --mpi=none --mem=0 --cpus-per-task=1 --ntasks-per-node=1 --chdir=/ \
     --nodes="$1" --ntasks="$1" "${@:2}"
 }
 hpcrun_on_each_node() { hpcrun_step "${SLURM_JOB_NUM_NODES:-1}" "$@"; }
-hpcrun_node_failed() {  # the ranks and srun detect it before the script
+hpcrun_node_failed() {  # return whether a node has failed; ranks and srun detect this before the script ends
   hpcrun_log | command grep '^srun: error: Node failure' && return 0
-  [ "$hpcrun_max_requeue" -gt 0 ] || return 1  # in a trap, a bare return returns the status before the trap
+  [ "$hpcrun_max_requeue" -gt 0 ] || return 1  # in a trap, return without a number returns the status before the trap
   [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ] && hpcrun_step 1 --nodelist="$SLURMD_NODENAME" true && ! hpcrun_on_each_node true
 } >/dev/null 2>&1
 hpcrun_await_slurm() {  # CODE: wait until Slurm detects the node failure, ends this script and requeues the job
@@ -48,7 +48,7 @@ hpcrun_await_slurm() {  # CODE: wait until Slurm detects the node failure, ends 
   trap '' TERM
   [ -z "$hpcrun_until" ] || hpcrun_requeued=false hpcrun_reason=$hpcrun_before
 }
-hpcrun_requeue() {  # requeue the job, to continue from its checkpoint
+hpcrun_requeue() {  # requeue the job, which then continues from its checkpoint
   hpcrun_count=$(command grep -c '"requeued": true' "$HPCRUN_RUN_DIR/starts.jsonl")
   hpcrun_reason='stopped by SIGUSR2 before its time limit'
   if [ "$hpcrun_count" -ge "$hpcrun_max_requeue" ]; then
@@ -56,21 +56,21 @@ hpcrun_requeue() {  # requeue the job, to continue from its checkpoint
     return 0
   fi
   if [ -n "$hpcrun_resubmit" ]; then
-    [ "$hpcrun_memory_retries" = 0 ] || hpcrun_set_memory 100  # of an earlier retry
+    [ "$hpcrun_memory_retries" = 0 ] || hpcrun_set_memory 100  # keep the memory of an earlier retry
     hpcrun_submit_again "$hpcrun_max_requeue" it
     return 0
   fi
   hpcrun_requeued=true hpcrun_requeue_at_end=yes
   hpcrun_reason+="; requeued, $((hpcrun_count + 1)) of at most $hpcrun_max_requeue times"
 }
-hpcrun_ran_out_of_memory() {  # whether the kernel, or Slurm, has killed ranks because of their memory
+hpcrun_ran_out_of_memory() {  # return whether the kernel or Slurm has killed ranks because of their memory
   hpcrun_log | command grep -qE '^slurmstepd.*(\boom[-_]kill\b|[Ee]xceeded (job |step )?memory limit( \(|$))|^srun: error: .*Out Of Memory' && return 0
-  [ "$hpcrun_code" = 137 ] || return 1  # srun reports it, other launchers do not
+  [ "$hpcrun_code" = 137 ] || return 1  # srun reports a lack of memory, other launchers do not
   command sed -nE -e 's|^0::(/.*)|/sys/fs/cgroup\1/memory.events|p' \
     -e 's|^[0-9]+:memory:(/.*)|/sys/fs/cgroup/memory\1/memory.oom_control|p' /proc/self/cgroup |
     command xargs -rd '\n' grep -qs '^oom_kill [1-9]'
 }
-hpcrun_set_memory() {  # PERCENT: set hpcrun_memory to the sbatch option for this share of the job's memory, if it is known
+hpcrun_set_memory() {  # PERCENT: set hpcrun_memory to the sbatch option for PERCENT of the job's memory; empty if that is unknown
   hpcrun_memory=()
   for hpcrun_name in GPU=--mem-per-gpu CPU=--mem-per-cpu NODE=--mem; do
     hpcrun_size=SLURM_MEM_PER_${hpcrun_name%%=*}
@@ -95,9 +95,9 @@ hpcrun_retry_with_more_memory() {
   hpcrun_submit_again "$hpcrun_memory_retries" "${hpcrun_memory[0]}"
   [ "$hpcrun_requeued" = true ] || hpcrun_reason=$hpcrun_end${hpcrun_reason#stopped by the lack of memory}
 }
-hpcrun_submit_again() {  # MOST WITH: how often at most; what the next job goes on with
+hpcrun_submit_again() {  # MAXIMUM TEXT: submit this job again; the maximum number of times and a text are for the message
   hpcrun_script=$0 hpcrun_logs=()
-  if [ -e "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out" ]; then  # not if this script was submitted by hand
+  if [ -e "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out" ]; then  # a script that was submitted by hand has no such log
     hpcrun_script=$HPCRUN_RUN_DIR/job.sh
     hpcrun_logs=("--output=$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out" "--error=$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err")
     if [ ! -O "$hpcrun_script" ] || [ -n "$(command find -L "$hpcrun_script" -perm /022 2>&1)" ]; then
@@ -124,7 +124,7 @@ hpcrun_submit_again() {  # MOST WITH: how often at most; what the next job goes 
 hpcrun_before_end() {
   case $hpcrun_hides_signals/$hpcrun_reason in
     yes/completed | */the\ ranks*)
-      if hpcrun_may_requeue 'PreemptTime=[0-9]'; then  # in the grace time of preemption Slurm signals only the ranks, and does not requeue a job that ends
+      if hpcrun_may_requeue 'PreemptTime=[0-9]'; then  # in the grace time of preemption, Slurm signals only the ranks, and does not requeue a job that has ended
         hpcrun_requeued=true hpcrun_requeue_at_end=yes hpcrun_reason='stopped by preemption; requeued'
       elif hpcrun_node_failed && hpcrun_may_requeue ''; then
         hpcrun_await_slurm "$hpcrun_code"
@@ -140,5 +140,5 @@ hpcrun_after_end() {
     hpcrun_answer=${hpcrun_answer//$'\n'/ } hpcrun_requeued=false
     hpcrun_record "$hpcrun_code" "${hpcrun_reason%%; *}; scontrol requeue fails: ${hpcrun_answer:0:300}" "$(command date +%s)"
   fi
-  [ -z "$hpcrun_cancelled" ] || command scancel "$HPCRUN_JOB_ID"  # so that its state in Slurm is CANCELLED, not FAILED
+  [ -z "$hpcrun_cancelled" ] || command scancel "$HPCRUN_JOB_ID"  # sets the job's state in Slurm to CANCELLED instead of FAILED
 }

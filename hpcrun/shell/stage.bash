@@ -1,23 +1,25 @@
 # Copies data to the node-local disk, once on each node, before its ranks start the program.
 #
-# hpcrun_stage FOLDER [--copy PATH | --unpack NAME ARCHIVE]...   in the job script: what hpcrun_launch lets the ranks copy, to
-#                        $HPCRUN_STAGED, which is FOLDER/RUN/staged: PATH keeps its name, ARCHIVE is unpacked into the folder NAME
-# hpcrun_stage_in        in a rank (rank.bash): copies, or waits until another rank of the node has; ends the rank if that fails
-# hpcrun_unstage         in a rank: removes the copy, if no other rank of the node uses it
-# hpcrun_unstage_nodes   in the job script: removes the copies that killed ranks left, on all nodes
-# hpcrun_on_each_node COMMAND...  runs a command once on each node of the job; on this host, unless the scheduler replaces it
+# hpcrun_stage FOLDER [--copy PATH | --unpack NAME ARCHIVE]...   in the job script: sets the data that the ranks of hpcrun_launch
+#                        copy to $HPCRUN_STAGED (FOLDER/RUN/staged): PATH keeps its name, ARCHIVE is unpacked into the folder NAME
+# hpcrun_stage_in        in a rank (rank.bash): copies the data, or waits for the copy of another rank on the node; ends the rank
+#                        if copying fails
+# hpcrun_unstage         in a rank: removes the copy if no other rank of the node uses it
+# hpcrun_unstage_nodes   in the job script: removes the copies of killed ranks on all nodes
+# hpcrun_on_each_node COMMAND...  runs a command once on each node of the job; without a function of the scheduler, on this host
 #
-# One rank of the node after the other gets the lock on FOLDER/RUN. The first makes the copy; each then holds a shared lock on
-# the file .users there while its program runs, so that the last rank, which gets that lock alone at its end, removes the copy.
-# A killed rank has no locks. A rank that starts after the removal, or in another launch, copies again.
+# The ranks of a node take an exclusive lock on FOLDER/RUN in turn. The first rank makes the copy. While its program runs, each
+# rank holds a shared lock on the file FOLDER/RUN/.users. A rank that can lock this file exclusively at its end is the last one,
+# and removes the copy. Locks of a killed rank are released. A rank that starts after the removal, or in another launch, makes a
+# new copy.
 #
 # Variables:
-#   HPCRUN_STAGED                             the folder of the copies; not set without any
-#   hpcrun_stage_paths, hpcrun_stage_names    what to copy; the folders of archives, empty for others
-#   hpcrun_stage_id                           the launch, which the file .staged beside the copies names when they are complete
+#   HPCRUN_STAGED                             the folder of the copies; not set if the job stages no data
+#   hpcrun_stage_paths, hpcrun_stage_names    the paths to copy; the folder name for each archive, empty for other paths
+#   hpcrun_stage_id                           the id of the launch; the file .staged contains it when the copy is complete
 #   hpcrun_stage_lock, hpcrun_stage_use       descriptors of the two locks
-#   hpcrun_stage_command                      the running command, which a signal to the rank ends
-# Those of rank.bash, too.
+#   hpcrun_stage_command                      the pid of the running command, which ends if the rank gets a signal
+# and the variables of rank.bash.
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_stage() {
   hpcrun_protect
@@ -49,17 +51,17 @@ hpcrun_unstage_nodes() {
 } >/dev/null 2>&1
 
 # ---- In a rank ---------------------------------------------------------------------------------------------------
-hpcrun_stage_fail() {  # REASON: end this rank; the others then find its failure in failed.jsonl
+hpcrun_stage_fail() {  # REASON: end this rank; the other ranks find the failure in failed.jsonl
   echo "hpcrun: error: data cannot be staged on $hpcrun_host: $1" >&2
   hpcrun_record_failure 1
   hpcrun_unstage
   hpcrun_die_by_signal
   exit 1
 }
-hpcrun_stage_run() {  # COMMAND...: run it and return its exit code; a signal to this rank ends both
+hpcrun_stage_run() {  # COMMAND...: run a command and return its exit code; a signal to this rank ends the command and the rank
   local early code
   ( trap - "${hpcrun_signals[@]}"; exec {hpcrun_lifeline}>&-; exec "$@" ) &
-  hpcrun_stage_command=$! early=$hpcrun_pending_signals  # in one command: a trap comes between two
+  hpcrun_stage_command=$! early=$hpcrun_pending_signals  # a single command, because a trap may run between two commands
   [ -z "$early" ] || kill "$hpcrun_stage_command" 2>/dev/null
   while wait "$hpcrun_stage_command"; code=$?; [ -n "$hpcrun_pending_signals" ] && kill "$hpcrun_stage_command" 2>/dev/null; do
     command sleep 0.05
@@ -68,7 +70,7 @@ hpcrun_stage_run() {  # COMMAND...: run it and return its exit code; a signal to
   [ -z "$hpcrun_pending_signals" ] || hpcrun_exit_if_stopped
   return "$code"
 }
-hpcrun_find_stranger() {  # FOLDER: print who else could replace it, or a folder or link on its path
+hpcrun_find_stranger() {  # FOLDER: print another user who could replace the folder, or a folder or link on its path
   local part number owner mode parts=(/) lines
   for part in "$1/." "$(cd -P -- "$1" && printf '%s/.' "$PWD")"; do
     while part=${part%/*} && [ -n "$part" ]; do parts+=("$part"); done
@@ -76,7 +78,7 @@ hpcrun_find_stranger() {  # FOLDER: print who else could replace it, or a folder
   mapfile -t lines < <(command stat -c '%u %A' -- "${parts[@]}")
   for number in "${!parts[@]}"; do
     read -r owner mode <<<"${lines[number]-}"
-    # the owner of / is root, also in a user namespace; accounts below 1000 are the system's
+    # the owner of / is root, even in a user namespace; uids below 1000 are system accounts
     if [ "$owner" != "$EUID" ] && [ "$owner" != "${lines[0]%% *}" ] && [ "${owner:-1000}" -ge 1000 ]; then
       echo "$(command id -nu "${owner:-?}" 2>/dev/null || echo "user ${owner:-?}") owns ${parts[number]}"
     elif [[ $mode == d???????w[x-] ]]; then
@@ -102,17 +104,17 @@ hpcrun_stage_try() {  # return whether the copy is complete and this rank uses i
   stranger=$(hpcrun_find_stranger "${folder%/*}")
   [ -z "$stranger" ] || hpcrun_stage_fail "$stranger (site key local_scratch)"
   hpcrun_stage_run flock -x "$hpcrun_stage_lock" || hpcrun_stage_fail "$folder cannot be locked"
-  [ "$folder" -ef "/proc/self/fd/$hpcrun_stage_lock" ] || return 1  # the last user of an earlier copy has removed it
+  [ "$folder" -ef "/proc/self/fd/$hpcrun_stage_lock" ] || return 1  # the last rank that used an earlier copy has removed the folder
   { exec {hpcrun_stage_use}>>"$folder/.users"; } 2>/dev/null
   command flock -s "$hpcrun_stage_use" || hpcrun_stage_fail "$folder cannot be locked"
-  hpcrun_exit_if_stopped  # also if the copy of another rank has failed meanwhile
+  hpcrun_exit_if_stopped  # another rank may have failed to copy meanwhile
   [ "$(command cat "$folder/.staged" 2>/dev/null)" = "$hpcrun_stage_id" ] || hpcrun_stage_copy
 }
 hpcrun_stage_copy() {
   local path name size free number start nanoseconds rate
   for path in "${hpcrun_stage_paths[@]}"; do [ -e "$path" ] || hpcrun_stage_fail "there is no $(printf %q "$path")"; done
-  # shellcheck disable=SC2016  # sh expands it; another folder may have the path by now
-  hpcrun_stage_run sh -c 'cd -P "/proc/self/fd/$1" && exec rm -rf -- staged .staged' sh "$hpcrun_stage_lock"  # an earlier start's
+  # shellcheck disable=SC2016  # sh expands it; the descriptor avoids a folder that has replaced the locked one
+  hpcrun_stage_run sh -c 'cd -P "/proc/self/fd/$1" && exec rm -rf -- staged .staged' sh "$hpcrun_stage_lock"  # the copy of an earlier start
   command mkdir -- "$HPCRUN_STAGED" || hpcrun_stage_fail "no folder can be made in $folder"
   # shellcheck disable=SC2016  # sh expands them
   hpcrun_stage_run sh -c 'out=$1; shift; exec du -skcL --apparent-size -- "$@" >"$out"' sh "$folder/.staged" "${hpcrun_stage_paths[@]}" ||

@@ -1,15 +1,15 @@
-# The variables through which frameworks find the other ranks: MASTER_ADDR and others; see docs/frameworks.md.
+# The environment variables with which frameworks find the other ranks: MASTER_ADDR and others; see docs/frameworks.md.
 #
 # hpcrun_choose_world [FRAMEWORK]   in the job script, before the ranks start: sets hpcrun_master and hpcrun_port, the host of
 #                        rank 0 and the first of the ports that the ranks may use, which are free on this host; and for
 #                        tensorflow hpcrun_workers, the list of workers in TF_CONFIG
-# hpcrun_export_world    in each rank of several: exports the variables that are not set
+# hpcrun_export_world    in each rank, if there are several: exports those of the variables that are not set yet
 # Variables: HPCRUN_RUN_DIR with its hostfile, hpcrun_ranks and hpcrun_hostfile_options; for ranks also
 #            hpcrun_master, hpcrun_port, hpcrun_workers, hpcrun_local_ranks, HPCRUN_RANK, HPCRUN_LOCAL_RANK, HPCRUN_NTASKS
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_world_names=(MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK)
 hpcrun_world_names+=(JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID TF_CONFIG)
-hpcrun_read_hosts() {  # set hpcrun_hosts to the hosts of the hostfile, in order: lines such as n1, n1:2, n1 slots=2
+hpcrun_read_hosts() {  # set hpcrun_hosts to the hosts in the hostfile, in order; its lines are such as n1, n1:2, n1 slots=2
   local line
   local -A seen=()
   hpcrun_hosts=()
@@ -32,9 +32,9 @@ hpcrun_choose_world() {
   fi
   hpcrun_read_hosts
   hpcrun_master=${hpcrun_hosts[0]-$(command uname -n)}
-  [ ${#hpcrun_hosts[@]} -gt 1 ] || hpcrun_master=127.0.0.1  # also where the host's name has no address
-  # Ports below 32768, from which the kernel takes none for connections. Jobs on the same host begin at different ones,
-  # because the programs use theirs only some seconds after this check.
+  [ ${#hpcrun_hosts[@]} -gt 1 ] || hpcrun_master=127.0.0.1  # works even if the host's name has no address
+  # The kernel uses no ports below 32768 for outgoing connections. Jobs on the same host begin at different ports, because
+  # programs open their ports only some seconds after this check.
   IFS=$' \t\n' read -r number _ < <(command cksum <<<"$HPCRUN_RUN_DIR ${SLURM_JOB_ID-}")
   for port in /proc/net/{tcp,tcp6}; do [ ! -r "$port" ] || tables+=("$port"); done
   [ ${#tables[@]} = 0 ] || taken=" $(command sed -nE 's/^ *[0-9]+: [0-9A-F]+:([0-9A-F]{4}) .*/\1/p' "${tables[@]}" | command tr '\n' ' ')"
@@ -61,7 +61,8 @@ hpcrun_export_world() {
   for number in "${!hpcrun_hosts[@]}"; do
     [ "${hpcrun_hosts[number]%%.*}" != "${host%%.*}" ] || node=$number
   done
-  # Slurm may know this host by another name. Ranks that Slurm did not start itself have the SLURM_PROCID of their launcher.
+  # Slurm may use another name for this host. SLURM_NODEID is valid only in ranks that Slurm started itself, which have the
+  # same number in SLURM_PROCID.
   [ -n "$node" ] || [ "${SLURM_PROCID-}" != "$HPCRUN_RANK" ] || node=${SLURM_NODEID-}
   [[ $hpcrun_local_ranks =~ ^[1-9][0-9]*$ ]] || hpcrun_local_ranks=''
   if [ -z "$node" ] && [ -n "$hpcrun_local_ranks" ]; then
