@@ -19,7 +19,7 @@ __all__ = ["__version__", "attach", "submit"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the Python API when it is used; commands and ranks start without it."""
+    """Import the Python API on first use, because commands and ranks start faster without it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from hpcrun import api

@@ -1,9 +1,9 @@
-"""``python -m hpcrun``."""
+"""The entry point of ``python -m hpcrun``."""
 
 import sys
 
 if not sys.flags.safe_path:
-    del sys.path[0]  # the current folder, whose modules may be those of a cloned repository
+    del sys.path[0]  # the current folder, which may be a cloned repository with modules of any name
 
 from hpcrun.cli.main import main
 

@@ -1,4 +1,4 @@
-"""The hosts and tasks of a running job, read from the scheduler's environment, and formats of hostfiles."""
+"""The hosts and tasks of a running job, read from the scheduler's environment variables, and hostfile formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hpcrun.nodelist import expand_counts, expand_nodelist
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_LINE = re.compile(r"((?!-)[\w.-]+)(?::([0-9]{1,6})|((?:\s+(?:max[_-])?slots\s*=\s*[0-9]{1,6})*))", re.ASCII)
+_HOSTFILE_LINE = re.compile(r"((?!-)[\w.-]+)(?::([0-9]{1,6})|((?:\s+(?:max[_-])?slots\s*=\s*[0-9]{1,6})*))", re.ASCII)
 _SLOTS = re.compile(r"\sslots\s*=\s*([0-9]+)")
 
 
@@ -26,7 +26,7 @@ class Host:
 
     Args:
         name: The host name, as the scheduler spells it.
-        tasks: MPI ranks to start there, at least 1.
+        tasks: Number of MPI ranks to start on the host, at least 1.
     """
 
     name: str
@@ -38,9 +38,9 @@ class Allocation:
     """The hosts that a running job was granted.
 
     Args:
-        source: Where the hosts come from: ``slurm``, ``carme``, ``pbs``, ``lsf``, ``oar``, ``hostfile`` or ``host``
-            (outside a job: this host, one task).
-        hosts: In the scheduler's order, each name once.
+        source: The source of the host list: ``slurm``, ``carme``, ``pbs``, ``lsf``, ``oar``, ``hostfile`` or ``host``
+            (outside a job: this host with one task).
+        hosts: The hosts in the scheduler's order, without duplicates.
     """
 
     source: str
@@ -53,14 +53,14 @@ class Allocation:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Allocation:
-        """Read the allocation of the job that this process belongs to.
+        """Read the allocation of the job to which this process belongs.
 
-        The first of ``NODELIST_VARIABLES`` that is set decides; no scheduler command is run. In a Slurm
-        step, these are the step's hosts and tasks. In a batch script, they are what ``srun`` without options
-        starts; without a requested number of tasks, ``SLURM_TASKS_PER_NODE`` counts, as for ``mpirun``.
+        The hosts come from the first of ``NODELIST_VARIABLES`` that is set; no scheduler command is run. In a Slurm
+        step, the hosts and tasks are those of the step. In a batch script, they are the same as for ``srun`` without
+        options; if the job requests no number of tasks, they follow ``SLURM_TASKS_PER_NODE``, as for ``mpirun``.
 
         Args:
-            environ: Usually ``os.environ``.
+            environ: The environment variables, usually ``os.environ``.
 
         Raises:
             HpcrunError: The variables contradict each other, or a file that they name cannot be read.
@@ -72,9 +72,9 @@ class Allocation:
 
     @classmethod
     def from_hostfile(cls, path: str | os.PathLike[str]) -> Allocation:
-        """Read a hostfile in any of ``HOSTFILE_FORMATS``, even mixed.
+        """Read a hostfile, whose lines may have any of the ``HOSTFILE_FORMATS``.
 
-        Tasks of a repeated name are added, and a host with ``slots=0`` is dropped. Open MPI's ``max_slots`` is
+        The tasks of a repeated host are added up, and a host with ``slots=0`` is dropped. Open MPI's ``max_slots`` is
         ignored; ``#`` starts a comment.
 
         Args:
@@ -90,7 +90,7 @@ class Allocation:
         return cls(source, tuple(Host(name, count) for name, count in tasks.items() if count))
 
     def with_nodes(self, nodes: int | None) -> Allocation:
-        """Return an allocation of the first hosts.
+        """Return an allocation with the first hosts of this one.
 
         Args:
             nodes: The number of hosts; None for all.
@@ -109,36 +109,36 @@ class Allocation:
     def with_tasks(self, ntasks: int | None = None, ntasks_per_node: int | None = None) -> Allocation:
         """Return the same hosts with other numbers of tasks, spread as ``srun`` spreads them by default.
 
-        ``ntasks`` alone fills the hosts evenly up to their slots, and oversubscribes those with the fewest tasks
-        first. ``ntasks_per_node`` alone puts that many on each host; with ``ntasks`` it is a maximum, as in
-        sbatch(1). Hosts without a task are dropped.
+        With ``ntasks`` alone, the hosts are filled evenly up to their slots; further tasks go to the hosts with the
+        fewest tasks. With ``ntasks_per_node`` alone, each host gets that number of tasks. With both,
+        ``ntasks_per_node`` is a maximum, as in sbatch(1). Hosts without a task are dropped.
 
         Args:
-            ntasks: The number of ranks on all hosts; None keeps it.
-            ntasks_per_node: Ranks on each host; None sets no limit.
+            ntasks: The number of ranks on all hosts; None: unchanged.
+            ntasks_per_node: The number of ranks on each host; None: no limit.
 
         Raises:
-            HpcrunError: A number below 1, or too few hosts for ``ntasks`` at ``ntasks_per_node`` each.
+            HpcrunError: A number is below 1, or there are too few hosts for ``ntasks``.
         """
         for option, value in (("--ntasks", ntasks), ("--ntasks-per-node", ntasks_per_node)):
             if value is not None and value < 1:
                 raise HpcrunError(f"{option}={value}: a job has at least 1 task")
-        slots = [ntasks_per_node or host.tasks for host in self.hosts]
-        if ntasks and ntasks_per_node and ntasks > sum(slots):
-            needed = -(-ntasks // ntasks_per_node)
+        host_slots = [ntasks_per_node or host.tasks for host in self.hosts]
+        if ntasks and ntasks_per_node and ntasks > sum(host_slots):
+            needed_hosts = -(-ntasks // ntasks_per_node)
             raise HpcrunError(
-                f"{ntasks} tasks at {ntasks_per_node} per node need {needed} hosts; there are {len(slots)}",
-                hint=f"request {needed} nodes, or --ntasks-per-node={-(-ntasks // len(slots))}",
+                f"{ntasks} tasks at {ntasks_per_node} per node need {needed_hosts} hosts; there are {len(host_slots)}",
+                hint=f"request {needed_hosts} nodes, or --ntasks-per-node={-(-ntasks // len(host_slots))}",
             )
-        counts = _distribute_tasks(ntasks, slots) if ntasks else slots
-        names = (host.name for host in self.hosts)
-        return self._from_task_counts(self.source, dict(zip(names, counts, strict=True)))
+        task_counts = _distribute_tasks(ntasks, host_slots) if ntasks else host_slots
+        host_names = (host.name for host in self.hosts)
+        return self._from_task_counts(self.source, dict(zip(host_names, task_counts, strict=True)))
 
     def hostfile(self, format_name: str = "plain") -> str:
-        """Format the hostfile of a launcher.
+        """Format the allocation as a hostfile for a launcher.
 
         Args:
-            format_name: A name in ``HOSTFILE_FORMATS``.
+            format_name: A key of ``HOSTFILE_FORMATS``.
 
         Returns:
             One or more lines per host, in order; each ends with a newline.
@@ -147,21 +147,21 @@ class Allocation:
             HpcrunError: The format is unknown.
         """
         if format_name not in HOSTFILE_FORMATS:
-            like = closest_match(format_name, [*HOSTFILE_FORMATS]) or _OTHER_NAMES.get(format_name.lower())
+            closest_name = closest_match(format_name, [*HOSTFILE_FORMATS]) or _FORMAT_ALIASES.get(format_name.lower())
             raise HpcrunError(
                 f"unknown hostfile format {format_name!r}; known: {', '.join(HOSTFILE_FORMATS)}",
-                hint=f"did you mean {like}?" if like else None,
+                hint=f"did you mean {closest_name}?" if closest_name else None,
             )
         return "".join(HOSTFILE_FORMATS[format_name](host) for host in self.hosts)
 
 
-_OTHER_NAMES = {
+_FORMAT_ALIASES = {
     **dict.fromkeys(["ompi", "mpirun", "slots", "horovod", "prrte"], "openmpi"),
     **dict.fromkeys(["mpich", "intel", "intelmpi", "impi", "mvapich", "mvapich2", "mpiexec"], "hydra"),
     **dict.fromkeys(["pbs", "nodefile", "machinefile", "lsf"], "ranks"),
     **dict.fromkeys(["hosts", "nodes", "list", "pdsh", "ssh", "txt", "text"], "plain"),
 }
-"""What other programs call the formats."""
+"""Names of other programs for the hostfile formats."""
 
 HOSTFILE_FORMATS: dict[str, Callable[[Host], str]] = {
     "openmpi": lambda host: f"{host.name} slots={host.tasks}\n",
@@ -169,29 +169,29 @@ HOSTFILE_FORMATS: dict[str, Callable[[Host], str]] = {
     "ranks": lambda host: f"{host.name}\n" * host.tasks,
     "plain": lambda host: f"{host.name}\n",
 }
-"""Hostfile format -> the lines of one host: Open MPI's; MPICH's and Intel MPI's; one per rank; one per host."""
+"""Functions that format a host: for Open MPI; for MPICH and Intel MPI; with a line per rank; with a line per host."""
 
 
 def _read_slurm_variables(environ: Mapping[str, str], variable: str) -> dict[str, int]:
     hosts, tasks_per_node = expand_nodelist(environ[variable]), environ.get("SLURM_TASKS_PER_NODE")
-    # srun sets both variables to a step's tasks. If they differ, SLURM_STEP_* describes something else: the
-    # interactive shell that salloc starts on the first node, or the job in which the user ran sbatch.
+    # In a step, srun sets both variables to the step's tasks. If they differ, SLURM_STEP_* describes the interactive
+    # shell that salloc starts on the first node, or the job in which the user ran sbatch.
     if tasks_per_node and tasks_per_node == environ.get("SLURM_STEP_TASKS_PER_NODE"):
-        step = expand_nodelist(environ.get("SLURM_STEP_NODELIST") or environ[variable])
-        hosts = step if set(step) <= set(hosts) else hosts
-    counts = expand_counts(tasks_per_node) if tasks_per_node else [1] * len(hosts)
-    if len(counts) != len(hosts):
+        step_hosts = expand_nodelist(environ.get("SLURM_STEP_NODELIST") or environ[variable])
+        hosts = step_hosts if set(step_hosts) <= set(hosts) else hosts
+    task_counts = expand_counts(tasks_per_node) if tasks_per_node else [1] * len(hosts)
+    if len(task_counts) != len(hosts):
         raise HpcrunError(
-            f"SLURM_TASKS_PER_NODE={tasks_per_node} counts {len(counts)} nodes, but "
+            f"SLURM_TASKS_PER_NODE={tasks_per_node} counts {len(task_counts)} nodes, but "
             f"{variable}={environ[variable]} names {len(hosts)}",
             hint="unset the SLURM_* variables that an enclosing job left behind",
         )
-    # With --ntasks-per-node, SLURM_TASKS_PER_NODE has the maximum of each node, not the tasks that srun starts.
+    # With --ntasks-per-node, SLURM_TASKS_PER_NODE contains the maximum per node, not the tasks that srun starts.
     ntasks = environ.get("SLURM_NTASKS")
     return dict(
         zip(
             hosts,
-            _distribute_tasks(_parse_task_count("SLURM_NTASKS", ntasks), counts) if ntasks else counts,
+            _distribute_tasks(_parse_task_count("SLURM_NTASKS", ntasks), task_counts) if ntasks else task_counts,
             strict=True,
         )
     )
@@ -206,11 +206,11 @@ def _read_nodefile(environ: Mapping[str, str], variable: str) -> dict[str, int]:
 
 
 def _read_lsf_host_slots(environ: Mapping[str, str], variable: str) -> dict[str, int]:
-    words = environ[variable].split()
-    if len(words) % 2:
+    entries = environ[variable].split()
+    if len(entries) % 2:
         raise HpcrunError(f"{variable}={environ[variable]!r} is not a list of hosts and slots")
     tasks: Counter[str] = Counter()
-    for name, slots in zip(words[::2], words[1::2], strict=True):
+    for name, slots in zip(entries[::2], entries[1::2], strict=True):
         tasks.update(dict.fromkeys(expand_nodelist(name), _parse_task_count(variable, slots)))
     return tasks
 
@@ -229,10 +229,10 @@ NODELIST_VARIABLES: dict[str, tuple[str, Callable[[Mapping[str, str], str], dict
     "OAR_NODEFILE": ("oar", _read_nodefile),
     "OAR_NODE_FILE": ("oar", _read_nodefile),
 }
-"""Environment variable -> (source, reader of host name -> tasks), in the order in which they are tried.
+"""The source and the reader for each environment variable with a list of nodes, in order of precedence.
 
-Carme runs on Slurm, so Slurm's variable comes first. LSF lists a launch node like any other, so it stays in
-(https://github.com/openpmix/prrte/pull/800).
+A reader returns the number of tasks by host name. Carme runs on Slurm, so Slurm's variable comes first. LSF lists the
+launch node like any other, so the node is used (https://github.com/openpmix/prrte/pull/800).
 
 Source: sbatch(1); pbs_job_attributes(7B); "Environment variables set for job execution" in IBM Spectrum LSF's
 configuration reference; oarsub(1).
@@ -246,9 +246,9 @@ def _parse_task_count(variable: str, text: str) -> int:
 
 
 def _distribute_tasks(ntasks: int, slots: list[int]) -> list[int]:
-    """Return the number of tasks on each host: hosts get one task in turn while they have free slots.
+    """Return the number of tasks on each host: hosts with free slots get one task in turn.
 
-    Without enough slots, the host with the fewest tasks is next. Ranks are still numbered host by host ("block").
+    Without free slots, the host with the fewest tasks is next. Ranks are numbered host by host ("block").
 
     Source: ``_task_layout_block`` in Slurm's src/common/slurm_step_layout.c.
     """
@@ -272,15 +272,15 @@ def _read_hostfile(path: str | os.PathLike[str], description: str = "the hostfil
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        what = f"cannot read {description} {path}: {error.strerror}"
-        raise HpcrunError(what, hint="it has one host a line, as n1 or n1 slots=2") from error
+        message = f"cannot read {description} {path}: {error.strerror}"
+        raise HpcrunError(message, hint="it has one host a line, as n1 or n1 slots=2") from error
     tasks: dict[str, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         entry = line.partition("#")[0].strip()
-        match = _LINE.fullmatch(entry)
+        match = _HOSTFILE_LINE.fullmatch(entry)
         if match:
-            slots = [match[2]] if match[2] else _SLOTS.findall(match[3]) or ["1"]
-            tasks[match[1]] = tasks.get(match[1], 0) + int(slots[0])
+            slot_counts = [match[2]] if match[2] else _SLOTS.findall(match[3]) or ["1"]
+            tasks[match[1]] = tasks.get(match[1], 0) + int(slot_counts[0])
         elif entry:
             raise HpcrunError(f"{path}:{number}: {entry!r} is not a host", hint="write n1, n1:2 or n1 slots=2")
     if not any(tasks.values()):

@@ -1,4 +1,4 @@
-"""The Python API: submit a job, and attach to an earlier one."""
+"""The Python API: functions to submit a job, and to attach to an earlier job."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def submit(
 
     Args:
         target: A bundled workload, a workload folder or a Python script; None for any program, given in ``args``.
-        args: The target's own arguments.
-        site: A site's name or file; detected where not given.
-        environment: Variables for every rank.
-        snapshot: Run a copy of the code as it is now; None for what the site says.
-        sweep: Values of arguments, such as ``{"lr": [0.1, 0.01], "seed": "1..5"}``: each combination is a task of one
-            array.
-        container: The image that ranks run in; False for no container, None for what the site says.
-        quiet: Whether ``result()`` says nothing on stderr about the job that it waits for.
+        args: The arguments of the target.
+        site: A site's name or file; None to detect it.
+        environment: Environment variables of all ranks.
+        snapshot: Whether the job runs a copy of the current code; None for the site's default.
+        sweep: Values of arguments, such as ``{"lr": [0.1, 0.01], "seed": "1..5"}``; each combination of values is a
+            task of a job array.
+        container: The container image in which the ranks run; False for no container, None for the site's default.
+        quiet: Whether ``result()`` prints no messages about the waiting job to stderr.
         **options: Fields of `hpcrun.job_options.JobOptions`, such as ``no_gpu=True``, and Slurm's option names, such as
             ``nodes=2, gpus_per_node=4, time="1:00:00"``.
 
     Returns:
-        A submitit job: ``job_id``, ``state``, ``stdout()``, ``cancel()``, and ``result()``, which waits and returns the
-        figures of ``result.json``. For a sweep, a list of such jobs, one a task.
+        A submitit job with ``job_id``, ``state``, ``stdout()``, ``cancel()`` and ``result()``, which waits for the job
+        and returns the values of ``result.json``. For a sweep, a list of jobs, one for each task.
 
     Raises:
-        hpcrun.errors.HpcrunError: What was asked for cannot work; nothing was submitted.
+        hpcrun.errors.HpcrunError: The job cannot run; nothing was submitted.
     """
     import warnings
 
@@ -75,7 +75,7 @@ def submit(
     job = schedulers.submit(run)
     jobs = [schedulers.submitit_job(task) for task in run.tasks]
     for one in () if quiet else jobs or [job]:
-        _report_waits(one)
+        _print_wait_messages(one)
     return jobs or job
 
 
@@ -90,8 +90,8 @@ def _axis(name: str, values: str | Iterable[object]) -> Axis:
     return name, tuple(map(str, values))
 
 
-def _report_waits(job: Any) -> None:
-    """Let a submitit job say on stderr what it waits for: its state, the start of rank 0, and its progress."""
+def _print_wait_messages(job: Any) -> None:
+    """Make ``wait()`` of a submitit job print the job's state, the start of rank 0, and the progress to stderr."""
     from hpcrun.jobs.runs import Run
     from hpcrun.watch.wait_messages import WaitMessages
 
@@ -106,21 +106,21 @@ def _report_waits(job: Any) -> None:
 
 
 def attach(job: str, *, quiet: bool = False) -> Any:
-    """Return the job of an earlier run, from this process or another one.
+    """Return the submitit job of an earlier run, which any process may have submitted.
 
     Args:
         job: A job id, ``last``, a job's name or a run directory.
-        quiet: Whether ``result()`` says nothing on stderr about the job that it waits for.
+        quiet: Whether ``result()`` prints no messages about the waiting job to stderr.
 
     Raises:
-        hpcrun.errors.HpcrunError: There is no such run.
+        hpcrun.errors.HpcrunError: No run matches ``job``.
     """
     from hpcrun import schedulers
     from hpcrun.jobs import run_selection
     from hpcrun.schedulers.recovery import recover_jobs
 
     recover_jobs()
-    found = schedulers.submitit_job(run_selection.select_one(job))
+    submitit_job = schedulers.submitit_job(run_selection.select_one(job))
     if not quiet:
-        _report_waits(found)
-    return found
+        _print_wait_messages(submitit_job)
+    return submitit_job

@@ -1,4 +1,4 @@
-"""Container runtimes: the table of runtimes, and the options with which they start a container for each rank."""
+"""The table of container runtimes, and the options with which a runtime starts a container for each rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HOST_VARIABLES = frozenset(
     {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "HOME", "CONDA_PREFIX", "VIRTUAL_ENV"}
 )
-"""Variables that name files of the host."""
+"""Environment variables that contain paths of the host."""
 VARIABLE_PREFIXES = (
     "HPCRUN_",
     "SLURM_",
@@ -33,7 +33,7 @@ VARIABLE_PREFIXES = (
     "FI_",
     "OMP_",
 )
-"""Prefixes of variables that ranks need in the container: of the job, the launcher and MPI."""
+"""Prefixes of environment variables that ranks need in the container: those of the job, the launcher and MPI."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ class Runtime:
     """The command and options of a container runtime.
 
     Attributes:
-        command: The command before the options; empty where srun itself starts the container.
+        command: The command before the options; empty if srun itself starts the container.
         directory: The option for the working directory.
         bind: The option that binds a folder of the host.
-        prefix: The prefix of the runtime's variables: PREFIXENV_NAME sets NAME in the container. Empty where options
-            set variables.
-        gpu: By GPU vendor, the option that adds the driver.
-        home: The options that bind the home folder, or hide it.
+        prefix: The prefix of the variables with which the host's PREFIXENV_NAME sets NAME in the container; empty if
+            the runtime has options for this.
+        gpu: The option that adds the GPU driver, by GPU vendor.
+        home: The options that mount the home folder (True) or hide it (False).
         host_mpi: The option that replaces the image's MPI with the host's.
-        files: Whether images are files, or may be.
+        files: Whether images may be files.
     """
 
     command: tuple[str, ...]
@@ -79,22 +79,22 @@ RUNTIMES = {
 
 
 def runtime_options(spec: JobSpec, container: Container) -> list[str]:
-    """Return the runtime's command and options, without image and binds; the job expands ``${NAME}`` in them."""
+    """Return the runtime's command and options, without image and binds; the job script expands ``${NAME}``."""
     runtime = RUNTIMES[container.runtime]
-    words = [*runtime.command, f"{runtime.directory}={spec.directory}"]
+    runtime_argv = [*runtime.command, f"{runtime.directory}={spec.directory}"]
     if runtime.host_mpi and container.mpi == "image":
-        words += ["--network=host", "--ipc=host", "--pid=host"]  # for communication between ranks on a node
-    words += runtime.host_mpi if container.mpi == "host" else ()
-    vendor = runtime.gpu.get(spec.site.gpu.vendor or "nvidia")
-    words += [vendor] if vendor and container.gpu and spec.has_gpus else []
-    words += [runtime.home[container.home]] if container.home in runtime.home else []
-    return [*words, *container.args]
+        runtime_argv += ["--network=host", "--ipc=host", "--pid=host"]  # for communication between ranks on a node
+    runtime_argv += runtime.host_mpi if container.mpi == "host" else ()
+    gpu_option = runtime.gpu.get(spec.site.gpu.vendor or "nvidia")
+    runtime_argv += [gpu_option] if gpu_option and container.gpu and spec.has_gpus else []
+    runtime_argv += [runtime.home[container.home]] if container.home in runtime.home else []
+    return [*runtime_argv, *container.args]
 
 
 def list_binds(spec: JobSpec, container: Container) -> list[str]:
-    """Return the binds as ``SOURCE:TARGET[:ro]``; the job expands ``${NAME}`` in them.
+    """Return the binds as ``SOURCE:TARGET[:ro]``; the job script expands ``${NAME}``.
 
-    They are the run directory, the working directory, the folder of the script, and the site's binds.
+    The bound folders are the run directory, the working directory, the script's folder, and the site's binds.
     """
     return [f"{folder}:{folder}" for folder in _bound_folders(spec, container)] + [
         _complete_bind(bind) for bind in container.binds
@@ -113,23 +113,25 @@ def _complete_bind(bind: str) -> str:
 
 
 def list_forwarded_variables(spec: JobSpec, container: Container) -> list[str]:
-    """Return the names of the job's variables that override those of the image."""
-    own = {name for name, _ in spec.environment}
-    excluded = {*HOST_VARIABLES, *spec.site.prepend_path, *container.environment, *own}
-    return [name for name in (*list_rank_variables(spec), spec.site.gpu.visibility_variable) if name not in excluded]
+    """Return the names of the job's environment variables that override those of the image."""
+    user_names = {name for name, _ in spec.environment}
+    excluded_names = {*HOST_VARIABLES, *spec.site.prepend_path, *container.environment, *user_names}
+    return [
+        name for name in (*list_rank_variables(spec), spec.site.gpu.visibility_variable) if name not in excluded_names
+    ]
 
 
 def require_supported(spec: JobSpec, container: Container) -> None:
-    """Require that the runtime supports the job's launcher and folders.
+    """Refuse a job whose launcher or folders the container runtime does not support.
 
     Raises:
-        HpcrunError: The launcher is not supported, or the name of a folder contains a separator of binds.
+        HpcrunError: The launcher is not supported, or a folder name contains a character that separates binds.
     """
     launcher = launchers.find_launcher(spec)
     if container.runtime == "pyxis" and not (launcher.uses_slurm and spec.transport == "slurm"):
-        starts = "without a launcher" if launcher.starts_one_process else f"by {launcher.name}"
+        launcher_text = "without a launcher" if launcher.starts_one_process else f"by {launcher.name}"
         raise HpcrunError(
-            f"pyxis is a plugin of srun, and this job starts its ranks {starts}",
+            f"pyxis is a plugin of srun, and this job starts its ranks {launcher_text}",
             hint='--no-container; or set launcher = "srun", or another container.runtime, in the site file',
         )
     if container.runtime == "pyxis" and spec.staged:
@@ -138,7 +140,8 @@ def require_supported(spec: JobSpec, container: Container) -> None:
             hint="leave it out; or set another container.runtime, such as apptainer, in the site file",
         )
     for folder in _bound_folders(spec, container):
-        if wrong := next((part for part in (":", ",", "${") if part in str(folder)), None):
+        if separator := next((part for part in (":", ",", "${") if part in str(folder)), None):
             raise HpcrunError(
-                f"{folder}: {container.runtime} cannot bind a folder with {wrong} in its name", hint="rename the folder"
+                f"{folder}: {container.runtime} cannot bind a folder with {separator} in its name",
+                hint="rename the folder",
             )

@@ -1,4 +1,4 @@
-"""Find out how the ranks of a training script communicate, from its text; nothing is run or imported."""
+"""Detection of how the ranks of a training script communicate, from the text of the script, which is not run."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _MODULES_OF_FRAMEWORKS = {
     }),
     "jax": frozenset({"jax.distributed", "jax.experimental.multihost_utils"}),
 }  # fmt: skip
-"""Of a script that imports several, the first one counts."""
+"""Modules that identify a framework; if a script imports those of several, the first framework here is used."""
 
 TRAINING_MODULES = frozenset({"keras", "tf_keras", "tensorflow", "torch", "jax", "flax"})
-"""Modules that train; other programs may be meant to run several independent copies."""
+"""Modules that train models; a program without them may run several independent copies on purpose."""
 
 _RANK = re.compile(r"(HPCRUN|SLURM|PMI|PMIX|OMPI_COMM_WORLD|MPI|MV2_COMM_WORLD|PALS)_\w+|RANK|LOCAL_RANK|WORLD_SIZE")
 _COMMENT = re.compile(r"^# *hpcrun: *framework *= *(\S+)", re.MULTILINE)
 _PYTHON = re.compile(r"python[\d.]*")
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?", re.MULTILINE)
 _IMPORTS_BY_NAME = frozenset({"import_module", "__import__", "run_module"})
-MAX_IMPORT_DEPTH = 2  # how far imports of the user's own modules are followed
+MAX_IMPORT_DEPTH = 2  # depth to which imports of the user's own modules are followed
 MAX_FILE_BYTES = 1_000_000  # larger files are not read
 
 
@@ -52,9 +52,9 @@ class FileNames:
     """The modules and strings that a Python file contains.
 
     Attributes:
-        modules: Dotted names of imported modules, and of the members that the file uses.
-        texts: Its string constants.
-        comment: The framework that a comment of the script names; empty without one.
+        modules: Dotted names of imported modules, and of members of modules that the file uses.
+        texts: The string constants in the file.
+        comment: The framework that a comment in the file names; empty without such a comment.
     """
 
     modules: set[str] = field(default_factory=set)
@@ -63,18 +63,18 @@ class FileNames:
 
     @property
     def trains(self) -> bool:
-        """Whether it imports a training library."""
+        """Whether the file imports a training library."""
         return any(_is_in(name, TRAINING_MODULES) for name in self.modules)
 
     @property
     def distributes(self) -> bool:
-        """Whether its ranks may communicate, or read their rank to share the work."""
+        """Whether ranks that run the file may communicate, or read their rank number to divide the work."""
         reads_rank = any(_RANK.fullmatch(text) for text in self.texts)
         return self.framework != "none" or reads_rank or self._imports(COMMUNICATION_MODULES)
 
     @property
     def framework(self) -> str:
-        """The framework through which its ranks find each other; ``none`` if the file shows none."""
+        """The framework through which ranks that run the file find each other; ``none`` if no framework is detected."""
         words = {word for name in self.modules for word in name.split(".")}
         strategies = {"MultiWorkerMirroredStrategy", "ParameterServerStrategy", "CollectiveAllReduceStrategy"} & words
         has_cluster = "TF_CONFIG" in self.texts or any("ClusterResolver" in word for word in words)
@@ -88,7 +88,7 @@ class FileNames:
 
 
 def trains_model(argv: tuple[str, ...], start: Path) -> bool:
-    """Return whether a command line is Python with a script that imports a training library.
+    """Return whether a command line runs a Python script that imports a training library.
 
     Args:
         argv: The command line of one rank.
@@ -103,7 +103,7 @@ def find_framework(argv: tuple[str, ...], start: Path, requested: str) -> str:
     Args:
         argv: The command line of one rank.
         start: The directory in which it starts.
-        requested: The value of ``--framework``: another one than ``auto`` is returned.
+        requested: The value of ``--framework``, which is returned unless it is ``auto``.
 
     Raises:
         HpcrunError: A comment in the script names an unknown framework.
@@ -118,10 +118,10 @@ def find_framework(argv: tuple[str, ...], start: Path, requested: str) -> str:
 
 
 def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
-    """Return whether each rank of a command line would train its own copy of the model.
+    """Return whether each rank of a command line would train a separate copy of the model.
 
     Args:
-        argv: The command line of one rank; False unless it is Python with a script.
+        argv: The command line of one rank; the result is False unless it runs a Python script.
         start: The directory in which it starts.
     """
     names = _read_script(argv, start)
@@ -129,7 +129,7 @@ def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
 
 
 def _read_script(argv: tuple[str, ...], start: Path) -> FileNames:
-    """Return the modules and strings of a command line's Python script and of the user's modules that it imports."""
+    """Return the modules and strings in a command line's Python script, and in the user's modules that it imports."""
     if not argv or not _PYTHON.fullmatch(Path(argv[0]).name):
         return FileNames()
     options = list(takewhile(lambda word: word.startswith("-"), argv[1:]))
@@ -151,7 +151,7 @@ def _is_in(name: str, modules: frozenset[str]) -> bool:
 
 
 def _read_files(script: Path) -> Iterator[FileNames]:
-    """Yield the names in a script and in the user's modules that it imports."""
+    """Yield the names in a script, and in the user's modules that the script imports."""
     seen, pending = {script}, [script]
     for _ in range(MAX_IMPORT_DEPTH + 1):
         found: list[Path] = []
@@ -166,7 +166,7 @@ def _read_files(script: Path) -> Iterator[FileNames]:
 
 
 def _find_local_modules(name: str, folders: set[Path]) -> Iterator[Path]:
-    """Yield the files of a module and of its packages, if they are in one of the folders."""
+    """Yield the files of a module and of the packages that contain it, if they are in one of some folders."""
     words = name.split(".")
     for folder in folders:
         for end in range(1, len(words) + 1):
@@ -182,7 +182,7 @@ def _read_file(file: Path) -> FileNames:
             names.comment = match[1] if (match := _COMMENT.search(text)) else ""
             try:
                 _collect_names(ast.parse(text), names)
-            except (SyntaxError, ValueError, RecursionError):  # perhaps written for another Python version
+            except (SyntaxError, ValueError, RecursionError):  # the file may be written for another Python version
                 for module, members in _IMPORT.findall(text):
                     names.modules |= {module, *(f"{module}.{each.strip()}" for each in members.split(",") if each)}
                 names.texts |= set(re.findall(r"[\"'](\w+)[\"']", text))

@@ -1,4 +1,4 @@
-"""Checks of the fields of dataclasses that users fill in: resources and site files."""
+"""Checks of the fields of dataclasses with values from users: resources and site files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class FieldError(ValueError):
 
     Args:
         field: The field's name.
-        value: The value.
-        reason: Which values are valid.
+        value: The invalid value.
+        reason: A text about the valid values.
         parents: The names of the enclosing fields, outermost first.
 
     Attributes:
-        others: The errors of further fields of the same object.
+        others: The errors about other fields of the same object.
     """
 
     others: tuple[FieldError, ...] = ()
@@ -29,10 +29,10 @@ class FieldError(ValueError):
 
 
 def check_fields(instance: object, checks: Mapping[str, Callable[[Any], object]]) -> None:
-    """Check the fields of a dataclass that are set: the value, each element of a tuple, each key of a dict.
+    """Check the values of a dataclass's fields that are set, or each element of a tuple, or each key of a dict.
 
     Raises:
-        FieldError: Checks failed: the first fault, with the others.
+        FieldError: A check failed; the error has the errors of other failed checks as ``others``.
     """
     faults = []
     for field, check in checks.items():
@@ -64,7 +64,7 @@ def require_names(text: str) -> None:
     """Check that a text is one line with at least one name; commas separate names."""
     require_one_line(text)
     if not any(name.strip() for name in text.split(",")):
-        raise ValueError("it names nothing")
+        raise ValueError("must contain a name")
 
 
 def require_not_negative(number: int) -> None:

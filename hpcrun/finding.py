@@ -1,4 +1,4 @@
-"""What a check of a site file, a cluster or a job finds."""
+"""Findings of the checks of a site file, a cluster or a job."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Severity = Literal["ok", "warning", "error"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found; as text it is ``FILE:LINE: what``.
+    """The result of a check; its text is ``FILE:LINE: what``.
 
     Attributes:
-        severity: ok; warning, where jobs may run all the same; error, where they will not.
-        check: What was checked.
-        what: What is there, and what comes of it.
-        fix: What to do about it; empty where all is well.
-        where: ``FILE:LINE`` of the value in the site file; empty where no file sets it.
-        key: That value's key path, such as ``("mpi", "type")``; empty where it is about no single value.
+        severity: ``ok``; ``warning`` if jobs may run nevertheless; ``error`` if jobs cannot run.
+        check: The name of the check.
+        what: The state or problem that the check found.
+        fix: How to correct the problem; empty if there is none.
+        where: ``FILE:LINE`` of the value in the site file; empty if no file sets it.
+        key: The key path of the value, such as ``("mpi", "type")``; empty if the finding is about no single value.
     """
 
     severity: Severity
@@ -35,27 +35,27 @@ class Finding:
         return f"{self.where}: {self.what}" if self.where else self.what
 
     def as_json(self) -> dict[str, str | None]:
-        """Return the finding as JSON; ``found`` is its text."""
+        """Return the finding as values for JSON; ``found`` is the text of the finding."""
         key = ".".join(self.key)
-        optional = {"fix": self.fix or None, "where": self.where or None, "key": key or None}
-        return {"check": self.check, "level": self.severity, "found": str(self), **optional}
+        optional_values = {"fix": self.fix or None, "where": self.where or None, "key": key or None}
+        return {"check": self.check, "level": self.severity, "found": str(self), **optional_values}
 
 
-def ok(check: str, what: str) -> Finding:
-    """Return a finding that all is well."""
-    return Finding("ok", check, what)
+def ok(check: str, state: str) -> Finding:
+    """Return a finding without a problem."""
+    return Finding("ok", check, state)
 
 
-def warning(check: str, what: str, fix: str, where: str = "") -> Finding:
-    """Return a finding of what may do harm."""
-    return Finding("warning", check, what, fix, where)
+def warning(check: str, problem: str, fix: str, location: str = "") -> Finding:
+    """Return a finding about a problem with which jobs may run."""
+    return Finding("warning", check, problem, fix, location)
 
 
-def error(check: str, what: str, fix: str, where: str = "") -> Finding:
-    """Return a finding of what keeps jobs from running."""
-    return Finding("error", check, what, fix, where)
+def error(check: str, problem: str, fix: str, location: str = "") -> Finding:
+    """Return a finding about a problem that prevents jobs from running."""
+    return Finding("error", check, problem, fix, location)
 
 
-def failure(check: str, reason: HpcrunError) -> Finding:
-    """Return a finding that something failed, with the reason's hint as what to do."""
-    return Finding("error", check, reason.message, reason.hint or "")
+def failure(check: str, cause: HpcrunError) -> Finding:
+    """Return a finding about an error; the error's hint is the fix."""
+    return Finding("error", check, cause.message, cause.hint or "")

@@ -1,4 +1,4 @@
-"""What a job gives its ranks for the framework through which they find each other."""
+"""The variables and visible GPUs of a job's ranks, by the framework through which the ranks find each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VARIABLES = {
 
 
 def describe_framework(spec: JobSpec) -> str:
-    """Return one line about the framework and its variables; empty for one rank, an unknown one and hpcrun's own."""
+    """Return a line about the framework and its variables; empty for one rank, ``auto`` and ``hpcrun``."""
     variables = _VARIABLES.get(spec.framework)
     if spec.resources.ranks == 1 or not variables:
         return ""
@@ -26,10 +26,10 @@ def describe_framework(spec: JobSpec) -> str:
 
 
 def default_gpu_view(framework: str) -> str:
-    """Return which GPUs ranks of a framework expect to see: ``node`` if its scripts select one by the local rank."""
+    """Return the default of --gpus-visible: ``node`` if the framework's scripts select a GPU by the local rank."""
     return "node" if framework in {"torch", "horovod"} else "rank"
 
 
 def launch_option(spec: JobSpec) -> str | None:
-    """Return the framework for which `hpcrun_launch` sets other variables than for all; None for no other ones."""
+    """Return the value of --framework of `hpcrun_launch`; None if the framework needs no special variables."""
     return spec.framework if spec.framework in {"tensorflow", "none"} and spec.resources.ranks > 1 else None

@@ -1,4 +1,4 @@
-"""Runs git commands with a timeout."""
+"""Running of git commands with a timeout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 TIMEOUT_SECONDS = 1.0
-"""Default timeout of a git command."""
+"""Default timeout of a git command in seconds."""
 
 _LOCAL_VARIABLES = {
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_IMPLICIT_WORK_TREE"),
@@ -23,20 +23,20 @@ _LOCAL_VARIABLES = {
     *("GIT_NO_REPLACE_OBJECTS", "GIT_REPLACE_REF_BASE", "GIT_NAMESPACE", "GIT_INTERNAL_SUPER_PREFIX"),
     *("GIT_CONFIG", "GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT"),
 }
-"""Variables that select a repository; git hooks set them. The list is that of ``git rev-parse --local-env-vars``."""
+"""Environment variables that select a repository, as listed by ``git rev-parse --local-env-vars``."""
 
 
 _NO_PROGRAMS = ("core.fsmonitor=false", "core.hooksPath=/dev/null")
-"""Settings with which git starts no program that the repository's own configuration names; see `_disable_filters`."""
+"""Settings that keep git from starting programs that the repository's configuration names."""
 
-_NO_PROTOCOLS = {"GIT_ALLOW_PROTOCOL": ""}
-"""Keeps git from fetching what a partial clone lacks, by the programs that its configuration names."""
+_NO_FETCH = {"GIT_ALLOW_PROTOCOL": ""}
+"""Variable that keeps git from fetching missing objects of a partial clone with programs of its configuration."""
 
-_COMPARING = {
+_COMPARING_COMMANDS = {
     "status": ("--ignore-submodules=dirty",),
     "diff": ("--ignore-submodules=dirty", "--submodule=short"),
 }
-"""Commands that compare the work tree, and options with which they do not run in submodules, by their configuration."""
+"""Commands that compare the work tree, and options that keep git from running in submodules."""
 
 
 class GitError(Exception):
@@ -44,13 +44,13 @@ class GitError(Exception):
 
 
 def find_repository(folder: Path) -> Path | None:
-    """Return the repository that contains a folder, without starting git; None without one."""
+    """Return the repository that contains a folder; None if there is none. Git is not started."""
     return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
 
 
 def run_git(
     repository: Path,
-    *words: str,
+    *arguments: str,
     timeout: float = TIMEOUT_SECONDS,
     max_bytes: int | None = None,
     options: Sequence[str] = (),
@@ -60,21 +60,21 @@ def run_git(
 
     Args:
         repository: The repository.
-        words: The command and its arguments.
-        timeout: The timeout, in seconds.
-        max_bytes: Stop after this many bytes of output; None for all.
-        options: Options of git itself, before the command.
+        arguments: The git command and its arguments.
+        timeout: Timeout in seconds.
+        max_bytes: Maximum number of bytes of output, after which git is stopped; None for no limit.
+        options: Options of git itself, which come before the command.
         environment: Variables for git, in addition to this process's own.
 
     Raises:
         GitError: Git is not installed, fails, or times out.
     """
     settings: tuple[str, ...] = ("core.quotePath=off", "log.showSignature=false", *_NO_PROGRAMS)
-    if words[0] in _COMPARING:
-        started = time.monotonic()
+    if arguments[0] in _COMPARING_COMMANDS:
+        start_time = time.monotonic()
         settings += _disable_filters(repository, timeout)
-        timeout -= time.monotonic() - started
-        words = (words[0], *_COMPARING[words[0]], *words[1:])
+        timeout -= time.monotonic() - start_time
+        arguments = (arguments[0], *_COMPARING_COMMANDS[arguments[0]], *arguments[1:])
     # optional locks could block the user's own git commands
     variables = {name: value for name, value in os.environ.items() if name not in _LOCAL_VARIABLES} | {
         "GIT_OPTIONAL_LOCKS": "0"
@@ -85,61 +85,67 @@ def run_git(
         str(repository),
         *(word for setting in settings for word in ("-c", setting)),
         *options,
-        *words,
+        *arguments,
     ]
-    started = time.monotonic()
+    start_time = time.monotonic()
     try:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=variables | _NO_PROTOCOLS | {"LC_ALL": "C"} | dict(environment or {}),
+            env=variables | _NO_FETCH | {"LC_ALL": "C"} | dict(environment or {}),
             start_new_session=True,
         )
     except OSError as error:
         raise GitError(f"git: {error.strerror}") from None
-    timer = Timer(max(timeout, 0), _kill_group, [process])  # including git's children, which would keep the pipe open
+    timer = Timer(max(timeout, 0), _kill_group, [process])  # kills also git's children, which would keep the pipe open
     with process:
         assert process.stdout  # noqa: S101 - for mypy
         assert process.stderr  # noqa: S101
         timer.start()
-        answer = process.stdout.read(-1 if max_bytes is None else max_bytes)
-        if len(answer) == max_bytes:
+        output = process.stdout.read(-1 if max_bytes is None else max_bytes)
+        if len(output) == max_bytes:
             _kill_group(process)
         message = process.stderr.read().decode(errors="replace").strip()
         timer.cancel()
-    if process.returncode and len(answer) != max_bytes:
-        timed_out = time.monotonic() - started >= timeout
+    if process.returncode and len(output) != max_bytes:
+        has_timed_out = time.monotonic() - start_time >= timeout
         raise GitError(
-            f"git {words[0]} took longer than {timeout:.1f} s" if timed_out else message or f"git {words[0]}"
+            f"git {arguments[0]} took longer than {timeout:.1f} s"
+            if has_timed_out
+            else message or f"git {arguments[0]}"
         )
-    return answer
+    return output
 
 
 def _disable_filters(repository: Path, timeout: float) -> tuple[str, ...]:
-    """Return settings that disable a repository's filter programs, except those of the user's own configuration.
+    """Return settings that disable the filter programs that a repository's own configuration defines.
 
     Raises:
-        GitError: One of them cannot be disabled, or git fails or times out.
+        GitError: A filter cannot be disabled, or git fails or times out.
     """
-    anywhere, own = (_filter_settings(folder, timeout) for folder in (repository, Path("/")))
-    drivers = {setting.partition("\n")[0].rpartition(".")[0] for setting in anywhere - own}
-    if strange := next((driver for driver in drivers if "=" in driver), None):  # "-c" would end the name there
-        raise GitError(f"{strange} in the repository's configuration cannot be disabled")
-    empty = (f"{driver}.{program}=" for driver in sorted(drivers) for program in ("clean", "smudge", "process"))
-    return (*empty, *(f"{driver}.required=false" for driver in sorted(drivers)))
+    all_settings, user_settings = (_filter_settings(folder, timeout) for folder in (repository, Path("/")))
+    drivers = {setting.partition("\n")[0].rpartition(".")[0] for setting in all_settings - user_settings}
+    if invalid_driver := next(
+        (driver for driver in drivers if "=" in driver), None
+    ):  # git's option -c ends the name of a setting at =
+        raise GitError(f"{invalid_driver} in the repository's configuration cannot be disabled")
+    empty_settings = (
+        f"{driver}.{program}=" for driver in sorted(drivers) for program in ("clean", "smudge", "process")
+    )
+    return (*empty_settings, *(f"{driver}.required=false" for driver in sorted(drivers)))
 
 
 def _filter_settings(folder: Path, timeout: float) -> set[str]:
-    """Return the settings of filters that apply in a folder, each a name, a newline and a value."""
+    """Return the filter settings that apply in a folder, each a name, a newline and a value."""
     try:
-        found = run_git(folder, "config", "-z", "--includes", "--get-regexp", r"^filter\.", timeout=timeout)
+        output = run_git(folder, "config", "-z", "--includes", "--get-regexp", r"^filter\.", timeout=timeout)
     except GitError as error:
-        if str(error) == "git config":  # it found none
+        if str(error) == "git config":  # git config exits with 1 and no message if there is no such setting
             return set()
         raise
-    return set(found.decode(errors="surrogateescape").split("\0")) - {""}
+    return set(output.decode(errors="surrogateescape").split("\0")) - {""}
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

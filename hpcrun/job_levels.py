@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.errors import HpcrunError, closest_feature
+from hpcrun.errors import HpcrunError, closest_unambiguous_match
 from hpcrun.field_checks import FieldError
 from hpcrun.resources import FEATURE, Resources, is_valid
 from hpcrun.sites.partition import LEVELS
@@ -18,46 +18,50 @@ def resolve_site(options: dict[str, Any], site: Site) -> Site:
     """Return the site resolved for the partition, QoS, constraint and account among a job's options.
 
     Raises:
-        HpcrunError: The site has no such partition.
+        HpcrunError: The site does not have the requested partition.
     """
-    requested = parse_resources({name: options[name] for name in _SELECTING if options.get(name)})
-    return site.resolve(select_levels(requested, site, Resources()))
+    requested_resources = parse_resources({name: options[name] for name in _LEVEL_OPTIONS if options.get(name)})
+    return site.resolve(select_levels(requested_resources, site, Resources()))
 
 
-_SELECTING = "partition", "qos", "constraint", "account"
-"""The options that select tables of the site file, in the order in which the default of one may depend on others."""
+_LEVEL_OPTIONS = "partition", "qos", "constraint", "account"
+"""The options that select tables of a site file; a table may set the defaults of the options after it."""
 
 
-def select_levels(requested: Resources, site: Site, program: Resources) -> Resources:
-    """Return a job's partition (the only one, if the site has only one), QoS, constraint and account."""
-    selected = Resources()
-    for option in _SELECTING:
-        defaults = site.resolve(selected).defaults
-        value = getattr(requested.with_defaults(defaults).with_defaults(program), option)
+def select_levels(requested_resources: Resources, site: Site, program: Resources) -> Resources:
+    """Return a job's partition, QoS, constraint and account; the partition defaults to the site's only one."""
+    selected_levels = Resources()
+    for option in _LEVEL_OPTIONS:
+        defaults = site.resolve(selected_levels).defaults
+        value = getattr(requested_resources.with_defaults(defaults).with_defaults(program), option)
         if option == "partition" and len(site.partitions) == 1:
             value = value or next(iter(site.partitions))
-        selected = replace(selected, **{option: value})
-    return selected
+        selected_levels = replace(selected_levels, **{option: value})
+    return selected_levels
 
 
-def warn_of_misspelled(requested: Resources, site: Site) -> list[str]:
-    """Return warnings about a QoS, constraint or account that is nearly one of the site's; others are allowed.
+def warn_of_misspelled(requested_resources: Resources, site: Site) -> list[str]:
+    """Return warnings about a QoS, constraint or account that is probably a misspelled one of the site.
 
     Args:
-        requested: What the command line gives.
+        requested_resources: The resources on the command line.
         site: The site as its files declare it.
     """
     levels = [level for table in LEVELS for level in getattr(site, table).values()]
     warnings = []
     for table, option in (("qos", "qos"), ("constraints", "constraint"), ("accounts", "account")):
         values = [getattr(one, option) or "" for one in (site.defaults, *(level.defaults for level in levels))]
-        known = [name for text in (*getattr(site, table), *values) for name in FEATURE.findall(text)]
-        given = getattr(requested, option) or ""
-        likes = {name: "" if name in known else closest_feature(name, known) for name in FEATURE.findall(given)}
-        if any(likes.values()):
-            meant = FEATURE.sub(lambda word, likes=likes: likes[word[0]] or word[0], given)
-            what = f"site {site.name} lists no {LEVELS[table]} {', '.join(name for name in likes if likes[name])}"
-            warnings.append(f"{what}; did you mean --{option}={meant}?")
+        known_names = [name for text in (*getattr(site, table), *values) for name in FEATURE.findall(text)]
+        requested_text = getattr(requested_resources, option) or ""
+        corrections = {
+            name: "" if name in known_names else closest_unambiguous_match(name, known_names)
+            for name in FEATURE.findall(requested_text)
+        }
+        if any(corrections.values()):
+            suggestion = FEATURE.sub(lambda word, names=corrections: names[word[0]] or word[0], requested_text)
+            unknown_names = ", ".join(name for name, correction in corrections.items() if correction)
+            problem = f"site {site.name} lists no {LEVELS[table]} {unknown_names}"
+            warnings.append(f"{problem}; did you mean --{option}={suggestion}?")
     return warnings
 
 
@@ -65,12 +69,12 @@ def parse_resources(options: dict[str, Any]) -> Resources:
     """Return the resources that a job's options request.
 
     Raises:
-        HpcrunError: An option is unknown, or its value invalid.
+        HpcrunError: An option is unknown, or its value is invalid.
     """
-    known = [field.name for field in fields(Resources)]
+    option_names = [field.name for field in fields(Resources)]
     for name in options:
-        if name not in known:
-            raise HpcrunError(f"unknown option {name!r}", hint=f"one of {', '.join(known)}")
+        if name not in option_names:
+            raise HpcrunError(f"unknown option {name!r}", hint=f"one of {', '.join(option_names)}")
     try:
         return Resources(**options)
     except FieldError as error:

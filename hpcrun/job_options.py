@@ -31,12 +31,12 @@ class CommandLineOption(NamedTuple):
     """An option as users type it.
 
     Attributes:
-        flag: Its name: ``--no-gpu``.
-        help: Its description in ``--help``.
-        metavar: The name of its value in ``--help``; None for an option without a value.
-        commands: The commands that have it; none for all commands that start jobs.
-        convert: A function for what the user typed; None to use it as it is.
-        variable: The environment variable that tells the ranks its value; None if they need not know it.
+        flag: The name of the option, such as ``--no-gpu``.
+        help: The description of the option in ``--help``.
+        metavar: The name of the option's value in ``--help``; None for an option without a value.
+        commands: The commands that have the option; empty for all commands that start jobs.
+        convert: A function that converts the typed value; None to use the typed value.
+        variable: The environment variable that passes the value to the ranks; None if they do not need it.
     """
 
     flag: str
@@ -53,19 +53,20 @@ def _option(default: Any, *described: Any, **more: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """Options of a job that are not resources; a value of None stands for the default of the site or of hpcrun.
+    """Options of a job that are not resources; None stands for the default of the site or of hpcrun.
 
     Attributes:
         max_parallel: Maximum number of running tasks of a sweep; None for the scheduler's limit.
-        max_requeue: Maximum number of requeues before the time limit, each continuing from the checkpoint.
-        memory_retries: Maximum number of times that a job that ran out of memory is submitted again, with more of it.
+        max_requeue: Maximum number of times that the job continues from its checkpoint after its time limit.
+        memory_retries: Maximum number of resubmissions, with more memory, of a job that ran out of memory.
         no_gpu: Whether ranks must not see any GPU.
         output_on_all_ranks: Whether the output of all ranks goes to the job's log, not only that of rank 0.
-        strict: Whether ranks that share no work, or of which some are in no world with the others, make the job fail.
-        gpus_visible: Which GPUs a rank sees: its own, or all of its node; None for what the site or framework expects.
-        framework: The framework through which the ranks find each other; auto for what the script shows.
-        log_level: The lowest level that ranks log.
-        cpu_bind: What each rank is bound to: its share of the cores, or the sockets of these cores.
+        strict: Whether the job fails if its ranks do not communicate, or not with all others.
+        gpus_visible: The GPUs that a rank sees: its own (rank), or all GPUs of its node (node); None for the default
+            of the site or framework.
+        framework: The framework through which the ranks find each other; auto to detect it in the script.
+        log_level: The lowest level of the messages that ranks log.
+        cpu_bind: The CPU binding of each rank: to its part of the job's cores, to the sockets of these cores, or none.
         fusion_threshold_kb: Size in KB of the fusion buffers of gradients; 0 for one message per tensor.
         stage_in: Files and folders that each node copies to its local disk.
         unpack: Archives that each node unpacks to its local disk.
@@ -157,19 +158,19 @@ class JobOptions:
         return {name: getattr(self, name) for name in OPTION_NAMES}
 
     def job_options_with_defaults(self, recorded: JobOptions) -> dict[str, Any]:
-        """Return the values of the options, with those of an earlier job in place of defaults."""
+        """Return the values of the options, by name; those of an earlier job replace defaults."""
         return {
             one.name: getattr(recorded if getattr(self, one.name) == one.default else self, one.name)
             for one in fields(JobOptions)
         }
 
     def rank_variables(self) -> dict[str, str]:
-        """Return the environment variables that tell the ranks the values of options."""
+        """Return the environment variables that pass values of options to the ranks."""
         values = {one.metadata["option"].variable: getattr(self, one.name) for one in fields(JobOptions)}
         return {name: str(value) for name, value in values.items() if name and value is not None}
 
     def require_valid_options(self) -> None:
-        """Refuse values that no job can have.
+        """Refuse invalid values of the options.
 
         Raises:
             HpcrunError: A value is invalid.
@@ -221,7 +222,7 @@ OPTIONS_OF_VARIABLES = {
     for option in (one.metadata["option"] for one in fields(JobOptions))
     if option.variable
 }
-"""The option that sets each environment variable of an option."""
+"""The option that sets an environment variable, by the variable's name, for messages."""
 
 
 def _require_whole_number(what: str, value: object, *, hint: str, least: int = 0) -> None:
@@ -230,7 +231,7 @@ def _require_whole_number(what: str, value: object, *, hint: str, least: int = 0
 
 
 def list_parameters() -> Iterator[tuple[inspect.Parameter, CommandLineOption]]:
-    """Yield the options as keyword parameters of a function, and as users type them."""
+    """Yield each option as a keyword parameter of a function, and as an option of the command line."""
     types = get_type_hints(JobOptions)
     for one in fields(JobOptions):
         kind = inspect.Parameter.KEYWORD_ONLY
@@ -238,7 +239,7 @@ def list_parameters() -> Iterator[tuple[inspect.Parameter, CommandLineOption]]:
 
 
 def show_job_options(function: Function) -> Function:
-    """Show the options in the signature of a function that takes them as keyword arguments."""
+    """Add the options to the visible signature of a function that accepts them as keyword arguments."""
     signature = inspect.signature(function)
     *own, others = signature.parameters.values()
     parameters = [*own, *(parameter for parameter, _ in list_parameters()), others]

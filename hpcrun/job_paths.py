@@ -1,4 +1,4 @@
-"""The paths that are needed before a job runs: its Python interpreter and the folder of run directories."""
+"""Paths that hpcrun needs before a job runs: the Python interpreter, and the folder of run directories."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def find_interpreter(site: Site) -> str:
-    """Return the job's interpreter: only its name if the job activates an environment that contains it.
+    """Return the job's Python interpreter: a path, or only a name if the job activates an environment that contains it.
 
     Raises:
-        HpcrunError: Its path contains a variable that is not set.
+        HpcrunError: The path contains a variable that is not set.
     """
     if site.python:
         return _expand(site.python, "python")
@@ -27,19 +27,21 @@ def find_interpreter(site: Site) -> str:
 
 
 def find_run_root(site: Site, account: str | None) -> Path:
-    """Return the folder of run directories; its path may contain the job's account.
+    """Return the folder of run directories, whose path may contain the job's account.
 
     Raises:
-        HpcrunError: It contains a variable that is not set.
+        HpcrunError: The site's path contains a variable that is not set.
     """
     text = os.environ.get("HPCRUN_RUN_ROOT") or site.run_root
-    own = {"SLURM_JOB_ACCOUNT": account.lower()} if account else {}  # as in the job: Slurm has small letters
-    return Path(_expand(text, "run_root", **own)).absolute()
+    account_variable = {"SLURM_JOB_ACCOUNT": account.lower()} if account else {}  # Slurm sets the account in lower case
+    return Path(_expand(text, "run_root", **account_variable)).absolute()
 
 
-def _expand(text: str, key: str, **more: str) -> str:
-    """Expand ``~`` and variables, of this process and more, in a path that is needed before the job runs."""
-    path = Template(paths.expand_user(text)).safe_substitute({"USER": paths.user_name(), **os.environ, **more})
+def _expand(text: str, key: str, **extra_variables: str) -> str:
+    """Expand ``~`` and variables in a path, with the environment of this process and additional variables."""
+    path = Template(paths.expand_user(text)).safe_substitute(
+        {"USER": paths.user_name(), **os.environ, **extra_variables}
+    )
     if "$" in path:
         hint = "give --account=NAME" if "SLURM_JOB_ACCOUNT" in path else "set it, or change the site file"
         if key == "run_root":

@@ -1,4 +1,4 @@
-"""The software of a job: its container or Python environment, and checks that they exist."""
+"""The software of a job: selection of its container, and checks that container and Python environment exist."""
 
 from __future__ import annotations
 
@@ -23,77 +23,81 @@ if TYPE_CHECKING:
 
 
 def select_container(request: Request, site: Site) -> Container | None:
-    """Select the container of a job's ranks: the requested one, or else the site's; None without a container.
+    """Return the container of a job's ranks: the requested one, else the site's, else None.
 
     Raises:
         HpcrunError: The requested image is invalid.
     """
-    requested = request.container
-    if requested is False or not (requested or site.container.image):
+    requested_image = request.container
+    if requested_image is False or not (requested_image or site.container.image):
         return None
-    if not requested:
+    if not requested_image:
         return site.container
-    if RUNTIMES[site.container.runtime].files and Path(requested).exists():
-        requested = str(Path(requested).absolute())
+    if RUNTIMES[site.container.runtime].files and Path(requested_image).exists():
+        requested_image = str(Path(requested_image).absolute())
     try:
-        return replace(site.container, image=requested)
+        return replace(site.container, image=requested_image)
     except FieldError as error:
         hint = f"{site.container.runtime} runs images in site {site.name}; see docs/containers.md"
-        if re.fullmatch(r"[a-z0-9_.-]+(/[a-z0-9_.-]+)*:[\w.-]+", requested):  # docker's form
-            hint = f"did you mean --container=docker://{requested}?"
+        if re.fullmatch(r"[a-z0-9_.-]+(/[a-z0-9_.-]+)*:[\w.-]+", requested_image):  # docker's form
+            hint = f"did you mean --container=docker://{requested_image}?"
         raise HpcrunError(
-            f"--container={requested}: there is no such file, and an image {error.reason}", hint=hint
+            f"--container={requested_image}: there is no such file, and an image {error.reason}", hint=hint
         ) from None
 
 
 def container_warnings(spec: JobSpec) -> tuple[str, ...]:
     """Return warnings about a job's container."""
-    chosen = spec.container
+    container = spec.container
     if (
-        not chosen
-        or not chosen.image
-        or chosen.runtime not in {"apptainer", "singularity"}
-        or "://" not in chosen.image
+        not container
+        or not container.image
+        or container.runtime not in {"apptainer", "singularity"}
+        or "://" not in container.image
     ):
         return ()
-    image = secrets.mask(chosen.image)
-    pull = f"{chosen.runtime} pull image.sif {image}"
+    image = secrets.mask(container.image)
+    pull = f"{container.runtime} pull image.sif {image}"
     return (f"each rank would download {image}: run `{pull}` once, and use the file",)
 
 
 def require_software(spec: JobSpec) -> None:
-    """Require the files and folders of the job's environment and container, as far as this host can see them.
+    """Refuse a job if files of its Python environment or container are missing, as far as this host can see.
 
     Raises:
-        HpcrunError: One does not exist, although its parent folder does.
+        HpcrunError: A file or folder does not exist, although its parent folder exists.
     """
-    site, chosen = spec.site, spec.container
-    required = {
+    site, container = spec.site, spec.container
+    required_files = {
         "venv": (site.venv, "bin/activate", "python3 -m venv makes a virtual environment"),
         "uv": (site.uv, ".venv/bin/activate", "uv sync makes it"),
         "conda.root": (site.conda.root, "etc/profile.d/conda.sh", "it is what conda info --base prints"),
-        "conda.env": (_as_path(site.conda.env), "", "conda env list shows all"),
+        "conda.env": (_path_or_none(site.conda.env), "", "conda env list shows all"),
         "spack.root": (site.spack.root, "share/spack/setup-env.sh", "it is the folder that Spack was cloned into"),
-        "spack.env": (_as_path(site.spack.env), "", "spack env list shows all"),
+        "spack.env": (_path_or_none(site.spack.env), "", "spack env list shows all"),
     }
-    if chosen and RUNTIMES[chosen.runtime].files:
-        required["container.image"] = (_as_path(chosen.image), "", "--container names another, --no-container none")
-    for key, (place, file, hint) in required.items():
-        if place and (path := _find_missing_path(place, file)):
-            raise HpcrunError(f"{key} = {place!r}: there is no {path} here", hint=hint)
-    if not chosen:
+    if container and RUNTIMES[container.runtime].files:
+        required_files["container.image"] = (
+            _path_or_none(container.image),
+            "",
+            "--container names another, --no-container none",
+        )
+    for key, (folder, file, hint) in required_files.items():
+        if folder and (path := _find_missing_path(folder, file)):
+            raise HpcrunError(f"{key} = {folder!r}: there is no {path} here", hint=hint)
+    if not container:
         for argv in {spec.argv, *(task.argv for task in spec.tasks)} - {()}:
             require_program(argv, spec)
 
 
-def _as_path(text: str | None) -> str | None:
+def _path_or_none(text: str | None) -> str | None:
     return text if text and "://" not in text and ("/" in text or text.startswith(("~", "$"))) else None
 
 
-def _find_missing_path(place: str, file: str) -> Path | None:
-    """Return a missing path; None if it exists, or if this host may not see it or cannot expand it."""
+def _find_missing_path(folder: str, file: str) -> Path | None:
+    """Return the path of a missing file; None if it exists, or if this host cannot tell."""
     login_environment = {name: value for name, value in os.environ.items() if not name.startswith(("TMP", "SLURM_"))}
-    text = Template(paths.expand_user(place)).safe_substitute(login_environment)
+    text = Template(paths.expand_user(folder)).safe_substitute(login_environment)
     path = Path(text)
     if "$" in text or not path.is_absolute() or not path.parent.is_dir():
         return None

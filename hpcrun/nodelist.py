@@ -1,4 +1,4 @@
-"""Slurm's hostlist expressions (``n[01-03,7]``) and counts per node (``2(x3),1``): parsed and formatted."""
+"""Parsing and formatting of Slurm's hostlist expressions (``n[01-03,7]``) and counts per node (``2(x3),1``)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_HOSTS = 1_000_000
-"""Maximum number of hosts in a nodelist; a larger number is probably a typing error, and would fill the memory."""
+"""Maximum number of hosts in a nodelist; a larger number is probably a typing error, and would exhaust the memory."""
 
-_ITEM = re.compile(r"((?:[^, \t\r\n\[\]]+|\[[^\[\]]*\])+)|[, \t\r\n]+")
-_NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]+")
+_ITEM_OR_SEPARATOR = re.compile(r"((?:[^, \t\r\n\[\]]+|\[[^\[\]]*\])+)|[, \t\r\n]+")
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]+")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
-_NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)")
+_NUMBERED_NAME = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)")
 _COUNT = re.compile(r"([1-9][0-9]{0,8})(?:\(x([1-9][0-9]{0,8})\))?")
 
 
 def expand_nodelist(nodelist: str) -> list[str]:
     """Expand a hostlist expression, in the order of ``scontrol show hostnames``.
 
-    Items are separated by commas or blanks. Brackets hold numbers and ranges; the width of a range's first
-    number is kept (``n[08-10]`` is n08, n09, n10). With several brackets, the last varies fastest, then the
-    first, the second and so on, as in Slurm. Duplicates are kept.
+    Commas or blanks separate items. Brackets contain numbers and ranges; all numbers of a range have the width of the
+    first one (``n[08-10]`` is n08, n09, n10). With several brackets, the number in the last one varies fastest, then
+    that in the first, the second and so on, as in Slurm. Duplicates are kept.
 
     Args:
         nodelist: For example ``rack[1-2]n[01-03]``, ``n[1-3,5]-ib,login1`` or ``$SLURM_JOB_NODELIST``.
@@ -36,18 +36,18 @@ def expand_nodelist(nodelist: str) -> list[str]:
         The host names.
 
     Raises:
-        HpcrunError: An empty text, unbalanced brackets, an empty or descending range, a character that is
-            invalid in host names, or more than ``MAX_HOSTS`` names.
+        HpcrunError: The text is empty, its brackets are unbalanced, a range is empty or descends, a character is
+            invalid in host names, or there are more than ``MAX_HOSTS`` names.
 
     Source:
         ``_push_range_list`` in Slurm's src/common/hostlist.c (Slurm 22.05 does not support suffixes after brackets).
     """
-    if _ITEM.sub("", nodelist):
+    if _ITEM_OR_SEPARATOR.sub("", nodelist):
         raise _invalid_nodelist(nodelist, "its brackets are unbalanced")
     hosts: list[str] = []
-    for item in filter(None, _ITEM.findall(nodelist)):
+    for item in filter(None, _ITEM_OR_SEPARATOR.findall(nodelist)):
         literals, ranges = _split_brackets(item)
-        if not _NAME.fullmatch("0".join(literals)):
+        if not _HOST_NAME.fullmatch("0".join(literals)):
             raise _invalid_nodelist(nodelist, f"{item!r} is not a host name")
         if not ranges:
             hosts.append(item)
@@ -56,20 +56,22 @@ def expand_nodelist(nodelist: str) -> list[str]:
         count = prod(sum(last - first + 1 for first, last, _ in spans) for spans in brackets)
         if len(hosts) + count > MAX_HOSTS:
             raise _invalid_nodelist(nodelist, f"it names more than {MAX_HOSTS:,} hosts")
-        *slow, fast = [[number for span in spans for number in _format_numbers(*span)] for spans in brackets]
-        *before_slow, before_fast, end = literals
-        names = [before_fast + number + end for number in fast]
-        for numbers in product(*slow[::-1]):
-            start = "".join(chain(*zip(before_slow, numbers[::-1], strict=True)))
-            hosts += [start + name for name in names] if slow else names
+        *slow_numbers, fast_numbers = [
+            [number for span in spans for number in _format_numbers(*span)] for spans in brackets
+        ]
+        *prefixes, last_prefix, suffix = literals
+        name_ends = [last_prefix + number + suffix for number in fast_numbers]
+        for numbers in product(*slow_numbers[::-1]):
+            name_start = "".join(chain(*zip(prefixes, numbers[::-1], strict=True)))
+            hosts += [name_start + name for name in name_ends] if slow_numbers else name_ends
     if not hosts:
         raise _invalid_nodelist(nodelist, "it names no host")
     return hosts
 
 
 def is_host_name(name: object) -> bool:
-    """Return whether a value can be a host name: it has only valid characters, and no command reads it as an option."""
-    return isinstance(name, str) and bool(_NAME.fullmatch(name))
+    """Return whether a value can be a host name: it has only valid characters, and does not begin with a dash."""
+    return isinstance(name, str) and bool(_HOST_NAME.fullmatch(name))
 
 
 def expand_counts(text: str) -> list[int]:
@@ -90,15 +92,15 @@ def expand_counts(text: str) -> list[int]:
     counts: list[int] = []
     for part in text.strip().split(","):
         match = _COUNT.fullmatch(part)
-        times = int(match[2] or 1) if match else 0
-        if not match or len(counts) + times > MAX_HOSTS:
+        repetitions = int(match[2] or 1) if match else 0
+        if not match or len(counts) + repetitions > MAX_HOSTS:
             raise HpcrunError(f"{_shorten(text)} is not a list of counts per node", hint="write it as in 2(x3),1")
-        counts += [int(match[1])] * times
+        counts += [int(match[1])] * repetitions
     return counts
 
 
 def fold_hosts(hosts: Iterable[str]) -> str:
-    """Format hosts as Slurm does, with brackets for names that differ in their last number only.
+    """Format hosts as a nodelist, with brackets for names that differ only in their last number, as Slurm does.
 
     Args:
         hosts: Host names, such as ``n1``, ``n2``, ``n4`` and ``login``; duplicates are dropped.
@@ -106,37 +108,37 @@ def fold_hosts(hosts: Iterable[str]) -> str:
     Returns:
         A nodelist, ``n[1-2,4],login`` in the example, which `expand_nodelist` expands.
     """
-    names = {host: _NUMBERED.fullmatch(host) for host in hosts}
-    padded = {_name_pattern(name) for name in names.values() if name and name["number"].startswith("0")}
+    names = {host: _NUMBERED_NAME.fullmatch(host) for host in hosts}
+    padded_patterns = {_name_pattern(name) for name in names.values() if name and name["number"].startswith("0")}
     groups: dict[tuple[str, str, int], list[int]] = {}
     for host, name in names.items():
         if name:
             before, after, width = _name_pattern(name)
-            group = (before, after, width if (before, after, width) in padded else 0)
+            group = (before, after, width if (before, after, width) in padded_patterns else 0)
             groups.setdefault(group, []).append(int(name["number"]))
         else:
-            groups[host, "", -1] = []  # kept apart from hosts of this name with a number
+            groups[host, "", -1] = []  # -1 separates it from hosts with the same name and a number
     return ",".join(_format_group(*group, sorted(numbers)) for group, numbers in groups.items())
 
 
 def host_sort_key(host: str) -> list[tuple[str, int]]:
-    """Return the sort key of a host name; n10 comes after n9."""
+    """Return the sort key of a host name, with which n10 comes after n9."""
     return [(letters, int(digits or 0)) for letters, digits in re.findall(r"([^0-9]*)([0-9]{0,18})", host)]
 
 
-def _name_pattern(name: re.Match[str]) -> tuple[str, str, int]:
-    return name["before"], name["after"], len(name["number"])
+def _name_pattern(match: re.Match[str]) -> tuple[str, str, int]:
+    return match["before"], match["after"], len(match["number"])
 
 
-def _format_group(before: str, after: str, width: int, numbers: list[int]) -> str:
-    spans: list[list[int]] = []
+def _format_group(prefix: str, suffix: str, width: int, numbers: list[int]) -> str:
+    ranges: list[list[int]] = []
     for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
         else:
-            spans.append([number, number])
-    words = [f"{first:0{width}d}" + (f"-{last:0{width}d}" if last > first else "") for first, last in spans]
-    return before + (f"[{','.join(words)}]" if len(numbers) > 1 else "".join(words)) + after
+            ranges.append([number, number])
+    range_texts = [f"{first:0{width}d}" + (f"-{last:0{width}d}" if last > first else "") for first, last in ranges]
+    return prefix + (f"[{','.join(range_texts)}]" if len(numbers) > 1 else "".join(range_texts)) + suffix
 
 
 def _split_brackets(item: str) -> tuple[list[str], list[str]]:
@@ -144,26 +146,26 @@ def _split_brackets(item: str) -> tuple[list[str], list[str]]:
     return pieces[::2], pieces[1::2]
 
 
-def _parse_range(part: str, nodelist: str) -> tuple[int, int, int]:
-    match = _RANGE.fullmatch(part)
+def _parse_range(range_text: str, nodelist: str) -> tuple[int, int, int]:
+    match = _RANGE.fullmatch(range_text)
     if not match:
-        raise _invalid_nodelist(nodelist, f"{part!r} in brackets is neither a number nor a range")
-    first, last = int(match[1]), int(match[2] or match[1])
-    if last < first:
-        raise _invalid_nodelist(nodelist, f"the range {part} descends")
-    return first, last, len(match[1])
+        raise _invalid_nodelist(nodelist, f"{range_text!r} in brackets is neither a number nor a range")
+    first_number, last_number = int(match[1]), int(match[2] or match[1])
+    if last_number < first_number:
+        raise _invalid_nodelist(nodelist, f"the range {range_text} descends")
+    return first_number, last_number, len(match[1])
 
 
-def _format_numbers(first: int, last: int, width: int) -> list[str]:
-    """Format the numbers of a range with leading zeros, all numbers of one length at a time, which is fastest."""
-    found: list[str] = []
-    while first <= last:
-        length = len(str(first))
-        end = min(last, 10**length - 1)
-        zeros, numbers = "0" * (width - length), map(str, range(first, end + 1))
-        found += [zeros + number for number in numbers] if zeros else numbers
-        first = end + 1
-    return found
+def _format_numbers(first_number: int, last_number: int, width: int) -> list[str]:
+    """Format the numbers of a range with leading zeros; numbers of the same length are formatted together for speed."""
+    texts: list[str] = []
+    while first_number <= last_number:
+        length = len(str(first_number))
+        last_of_length = min(last_number, 10**length - 1)
+        zeros, numbers = "0" * (width - length), map(str, range(first_number, last_of_length + 1))
+        texts += [zeros + number for number in numbers] if zeros else numbers
+        first_number = last_of_length + 1
+    return texts
 
 
 def _invalid_nodelist(nodelist: str, reason: str) -> HpcrunError:

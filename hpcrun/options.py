@@ -1,4 +1,4 @@
-"""Options of a workload: declared in its ``workload.toml``, checked before submission, parsed in the job.
+"""Options of a workload: declared in ``workload.toml``, checked before submission, and parsed in the job.
 
 ``workload.toml`` has one table per option::
 
@@ -8,12 +8,12 @@
     help = "samples a step, over all ranks"
     aliases = ["batch"]
 
-An option has the type of its default, or without a default the given one (``type = "int"``). ``type = "run"`` takes
-what commands take for a job (``last``, an id, a name), or a file; the program gets the run directory, or the file. A
-default of ``false`` or ``true`` makes a flag, ``--x`` and ``--no-x``. ``choices`` lists the valid values; ``min`` and
-``max`` limit numbers; ``required = true`` refuses a job without the option. ``requires`` lists rules about several
-options; see `Rule`.
-``--batch-size``, ``--batch_size`` and the aliases ``--batch`` are the same option; records contain its name.
+An option without a default needs a type (``type = "int"``); otherwise it has the type of its default. The value of an
+option with ``type = "run"`` is a job (``last``, an id, a name) or a file; the program gets the run directory or the
+file. An option with the default ``false`` or ``true`` is a flag, ``--x`` and ``--no-x``. ``choices`` lists the valid
+values; ``min`` and ``max`` limit numbers; ``required = true`` refuses a job without the option. ``requires`` lists
+rules about several options; see `Rule`. ``--batch-size``, ``--batch_size`` and the alias ``--batch`` are the same
+option; records contain its name.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from hpcrun.errors import HpcrunError, closest_match
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_OPTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _OPTIONS_OF_HPCRUN = {
     "--dry-run", "--wait", "--json", "--site", "--nodes", "--time", "--no-gpu", "-N", "-n", "-p", "-t",
 }  # fmt: skip
-"""Options that are often typed after --."""
+"""Options of hpcrun that users often type after --."""
 _FLAG = re.compile(r"(--[a-z-]+)(?:=.*)?|(-[A-Za-z])[0-9:]*")
-"""The name of an option in a word such as --nodes=2 or -N2."""
+"""Pattern for the name of an option in a word such as --nodes=2 or -N2."""
 _RANGE = re.compile(r"invalid (?:int|float) value: '([\d.]+)[-:]([\d.]+)(?:[-:]([\d.]+))?'$")
 TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "run": str}
-"""Types of options without a default; a ``run`` of hpcrun becomes its directory when the job is submitted."""
+"""Types of options by their names in workload.toml; a ``run`` is replaced by its directory at submission."""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         hint = f"hpcrun workload show {self.prog} lists its options"
         if bounds := _RANGE.search(message):
-            numbers = "..".join(filter(None, bounds.groups()))
-            decimals = any("." in number for number in bounds.groups() if number)
-            way = "lists decimal numbers: 0.1,0.2" if decimals else f"writes whole numbers {numbers}"
-            hint = f"a sweep {way}; {hint}"
+            range_text = "..".join(filter(None, bounds.groups()))
+            has_decimals = any("." in number for number in bounds.groups() if number)
+            advice = "lists decimal numbers: 0.1,0.2" if has_decimals else f"writes whole numbers {range_text}"
+            hint = f"a sweep {advice}; {hint}"
         raise HpcrunError(f"{self.prog}: {message}", hint=hint)
 
 
 def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]) -> argparse.Namespace:
-    """Parse a workload's arguments by its table of options.
+    """Parse the arguments of a workload according to the options that it declares.
 
     Args:
         name: The workload's name, for messages.
@@ -60,7 +60,7 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
         argv: The arguments after ``--`` on the command line.
 
     Returns:
-        One attribute per option, dashes as underscores.
+        A namespace with an attribute for each option; dashes in option names are underscores.
 
     Raises:
         HpcrunError: An option is unknown, or a value has the wrong type, is not one of the choices or is out of range.
@@ -74,8 +74,8 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
         if type_name == "bool":
             parser.add_argument(*flags, action=argparse.BooleanOptionalAction, default=bool(default))
         elif type_name in TYPES:
-            required = declaration.get("required", False)
-            parser.add_argument(*flags, type=TYPES[type_name], default=default, required=required)
+            is_required = declaration.get("required", False)
+            parser.add_argument(*flags, type=TYPES[type_name], default=default, required=is_required)
         else:
             raise HpcrunError(
                 f"{name}: its option --{option} has no type",
@@ -83,15 +83,17 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
             )
     args, unknown = parser.parse_known_args(list(argv))
     if unknown:
-        known = [spelling for spelling in option_names if spelling in table or "_" not in spelling]
+        known_names = [spelling for spelling in option_names if spelling in table or "_" not in spelling]
         flag = _FLAG.fullmatch(unknown[0])
         if flag and (flag[1] or flag[2]) in _OPTIONS_OF_HPCRUN:
-            what = f"{name} has no option {unknown[0]!r}"
-            raise HpcrunError(what, hint=f"{unknown[0]} is an option of hpcrun: put it before --")
-        like = closest_match(unknown[0].split("=")[0].lstrip("-").replace("_", "-"), known)
+            message = f"{name} has no option {unknown[0]!r}"
+            raise HpcrunError(message, hint=f"{unknown[0]} is an option of hpcrun: put it before --")
+        closest_name = closest_match(unknown[0].split("=")[0].lstrip("-").replace("_", "-"), known_names)
         raise HpcrunError(
             f"{name} has no option {unknown[0]!r}; it has {', '.join(format_flags(*one) for one in table.items())}",
-            hint=f"did you mean --{like}?" if like else f"hpcrun workload show {name} lists its options",
+            hint=f"did you mean --{closest_name}?"
+            if closest_name
+            else f"hpcrun workload show {name} lists its options",
         )
     values = {option: getattr(args, option.replace("-", "_")) for option in table}
     for option, declaration in table.items():
@@ -104,18 +106,18 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of the key ``requires`` of an option, which depends on other options.
+    """A rule about the values of an option, from its key ``requires``, which depends on other options.
 
-    ``{ when = "arch=inception_v3", min = 75 }`` limits the values of the option if another one has one of the values
-    (``"arch=vgg16|vgg19"``; flags are ``true`` or ``false``), by ``min``, ``max`` or ``choices``. ``{ option =
-    "fine-tune" }`` requires that another option is given where this one is.
+    ``{ when = "arch=inception_v3", min = 75 }`` limits the values of the option, by ``min``, ``max`` or ``choices``, if
+    another option has one of some values (``"arch=vgg16|vgg19"``; the values of flags are ``true`` and ``false``).
+    ``{ option = "fine-tune" }`` requires another option if this option is given.
 
     Attributes:
-        when: OPTION=VALUE; empty for any values.
-        min: The smallest value.
-        max: The largest one.
-        choices: The possible values.
-        option: The option that must have another value than its default if this one has.
+        when: Condition, as OPTION=VALUE, under which the rule applies; empty: always.
+        min: The smallest valid value.
+        max: The largest valid value.
+        choices: The valid values.
+        option: The option that must be given if this option is given.
         defaults: The defaults of all options.
     """
 
@@ -131,14 +133,14 @@ class Rule:
 
         Args:
             name: The workload's name.
-            option: The option with the rule.
+            option: The option to which the rule belongs.
             values: The values of all options.
 
         Raises:
-            HpcrunError: They break it.
+            HpcrunError: A value breaks the rule.
         """
         value, (other, _, wanted) = values[option], self.when.partition("=")
-        if value is None or (other and _format(values[other]) not in wanted.split("|")):
+        if value is None or (other and _format_toml_value(values[other]) not in wanted.split("|")):
             return
         condition = f" with {_format_option(other, values[other])}" if other else ""
         hint = f"hpcrun workload show {name} lists its options"
@@ -147,8 +149,8 @@ class Rule:
             raise HpcrunError(f"{name}: {_format_option(option, value)} is impossible{condition}", hint=hint)
         _require_choice(name, option, self.choices, value, condition)
         if self.option and value != self.defaults[option] and values[self.option] == self.defaults[self.option]:
-            what = f"{name}: {_format_option(option, value)} needs --{self.option}"
-            raise HpcrunError(what, hint=f"give --{self.option}, too, or omit --{option}")
+            message = f"{name}: {_format_option(option, value)} needs --{self.option}"
+            raise HpcrunError(message, hint=f"give --{self.option}, too, or omit --{option}")
 
 
 def read_rules(name: str, option: str, table: Mapping[str, Mapping[str, Any]]) -> list[Rule]:
@@ -156,8 +158,8 @@ def read_rules(name: str, option: str, table: Mapping[str, Mapping[str, Any]]) -
 
     Args:
         name: The workload's name, for messages.
-        option: The option.
-        table: All options.
+        option: The name of the option.
+        table: The declarations of all options, by name.
 
     Raises:
         HpcrunError: A rule has an unknown key, or names an option that does not exist.
@@ -168,19 +170,21 @@ def read_rules(name: str, option: str, table: Mapping[str, Mapping[str, Any]]) -
         try:
             rule = Rule(defaults, **given)
         except TypeError:
-            what = f"{name}: its option --{option} has an invalid rule: {given!r}"
-            raise HpcrunError(what, hint='requires = [{ when = "OPTION=VALUE", min = 75 }]') from None
+            message = f"{name}: its option --{option} has an invalid rule: {given!r}"
+            raise HpcrunError(message, hint='requires = [{ when = "OPTION=VALUE", min = 75 }]') from None
         for other in filter(None, (rule.when.partition("=")[0], rule.option)):
             if other not in table:
-                like = closest_match(other, list(table))
-                what = f"{name}: a rule of its option --{option} names --{other}, which it does not have"
-                raise HpcrunError(what, hint=f"did you mean {like}?" if like else "name one of its options")
+                closest_name = closest_match(other, list(table))
+                message = f"{name}: a rule of its option --{option} names --{other}, which it does not have"
+                raise HpcrunError(
+                    message, hint=f"did you mean {closest_name}?" if closest_name else "name one of its options"
+                )
         rules.append(rule)
     return rules
 
 
-def _format(value: Any) -> str:
-    """Format a value as in TOML."""
+def _format_toml_value(value: Any) -> str:
+    """Format a value as TOML does."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -191,13 +195,13 @@ def _format_option(option: str, value: Any) -> str:
 
 
 def _require_in_range(name: str, option: str, declaration: Mapping[str, Any], value: Any, condition: str = "") -> None:
-    low, high = declaration.get("min"), declaration.get("max")
-    if value is None or not ((low is not None and value < low) or (high is not None and value > high)):
+    minimum, maximum = declaration.get("min"), declaration.get("max")
+    if value is None or not ((minimum is not None and value < minimum) or (maximum is not None and value > maximum)):
         return
-    limits = {"at least": low, "at most": high}
-    allowed = " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
+    limits = {"at least": minimum, "at most": maximum}
+    valid_range = " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
     raise HpcrunError(
-        f"{name}: --{option}={value}: must be {allowed}{condition}",
+        f"{name}: --{option}={value}: must be {valid_range}{condition}",
         hint=f"hpcrun workload show {name} lists its options",
     )
 
@@ -205,15 +209,15 @@ def _require_in_range(name: str, option: str, declaration: Mapping[str, Any], va
 def _require_choice(name: str, option: str, choices: Sequence[Any] | None, value: Any, condition: str = "") -> None:
     if value is None or choices is None or value in choices:
         return
-    like = closest_match(str(value), list(map(str, choices)))
+    closest_choice = closest_match(str(value), list(map(str, choices)))
     raise HpcrunError(
         f"{name}: --{option}={value}: must be one of {', '.join(map(str, choices))}{condition}",
-        hint=f"did you mean {like}?" if like else f"hpcrun workload show {name} lists its options",
+        hint=f"did you mean {closest_choice}?" if closest_choice else f"hpcrun workload show {name} lists its options",
     )
 
 
 def map_option_names(name: str, table: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Map each name of an option, without leading dashes, to the option: its own name first, then its aliases.
+    """Map each name and alias of an option, without leading dashes, to the option.
 
     Args:
         name: The workload's name, for messages.
@@ -222,18 +226,18 @@ def map_option_names(name: str, table: Mapping[str, Mapping[str, Any]]) -> dict[
     Raises:
         HpcrunError: Aliases are not a list of names, or two options have the same name.
     """
-    found: dict[str, str] = {}
+    options_by_name: dict[str, str] = {}
     for option, declaration in table.items():
         aliases = declaration.get("aliases", [])
-        if not isinstance(aliases, list) or not all(isinstance(a, str) and _NAME.fullmatch(a) for a in aliases):
+        if not isinstance(aliases, list) or not all(isinstance(a, str) and _OPTION_NAME.fullmatch(a) for a in aliases):
             raise HpcrunError(
                 f"{name}: its option --{option} has invalid aliases: {aliases!r}", hint='aliases = ["lr"]'
             )
         for spelling in dict.fromkeys((option, option.replace("-", "_"), *aliases)):
-            if found.setdefault(spelling, option) != option:
-                what = f"{name}: --{spelling} names two options, --{found[spelling]} and --{option}"
-                raise HpcrunError(what, hint="rename one of them, or remove the alias")
-    return found
+            if options_by_name.setdefault(spelling, option) != option:
+                message = f"{name}: --{spelling} names two options, --{options_by_name[spelling]} and --{option}"
+                raise HpcrunError(message, hint="rename one of them, or remove the alias")
+    return options_by_name
 
 
 def format_flags(option: str, declaration: Mapping[str, Any]) -> str:
@@ -243,12 +247,14 @@ def format_flags(option: str, declaration: Mapping[str, Any]) -> str:
 
 
 def replace_aliases(option_names: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
-    """Replace aliases by the names of their options, so that records of runs can be compared.
+    """Replace aliases in arguments by the names of their options, so that records of runs can be compared.
 
     Args:
-        option_names: The result of `map_option_names`.
+        option_names: The option for each name or alias, from `map_option_names`.
         argv: Arguments that `parse` has accepted.
     """
-    flags = {f"--{no}{spelling}": f"--{no}{option}" for spelling, option in option_names.items() for no in ("", "no-")}
-    pairs = [word.partition("=") for word in argv]
-    return tuple(f"{flags.get(flag, flag)}{equals}{value}" for flag, equals, value in pairs)
+    names_by_flag = {
+        f"--{no}{spelling}": f"--{no}{option}" for spelling, option in option_names.items() for no in ("", "no-")
+    }
+    split_arguments = [word.partition("=") for word in argv]
+    return tuple(f"{names_by_flag.get(flag, flag)}{equals}{value}" for flag, equals, value in split_arguments)

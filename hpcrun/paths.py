@@ -1,4 +1,4 @@
-"""Where files are: shipped data, configuration layers, the user's folders and the index of runs."""
+"""Paths of shipped data, configuration layers, the user's folders and the index of runs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PROJECT_FOLDER = ".hpcrun"
 """The name of a project layer's folder."""
 
 
-def shipped_folder(kind: str) -> Path:
+def shipped_folder(name: str) -> Path:
     """Return the folder of shipped ``templates``, ``workloads`` or ``site-configs``.
 
-    A wheel carries them in ``hpcrun/_data``; a checkout (and an editable install) has them beside the package.
+    In a wheel, the folders are in ``hpcrun/_data``; in a checkout or an editable install, they are beside the package.
     """
     package = Path(__file__).parent
-    installed = package / "_data" / kind
-    return installed if installed.is_dir() else package.parent / kind
+    installed = package / "_data" / name
+    return installed if installed.is_dir() else package.parent / name
 
 
 def shell_library() -> Path:
@@ -34,20 +34,22 @@ def shell_library() -> Path:
 
 
 def config_layers() -> list[tuple[str, Path]]:
-    """Return the configuration folders as (layer, folder), lowest first; a higher layer overrides a lower one.
+    """Return the configuration layers as (label, folder), lowest first; a higher layer overrides a lower one.
 
-    A folder has site files ``NAME.toml``, and templates in ``templates/``.
+    The folder of a layer contains site files ``NAME.toml``, and templates in ``templates/``.
 
     Raises:
         HpcrunError: The list of added layers cannot be read.
     """
-    labs = [Path(part).absolute() for part in reversed(os.environ.get("HPCRUN_SITE_PATH", "").split(":")) if part]
-    above = [folder / PROJECT_FOLDER for folder in (Path.cwd(), *Path.cwd().parents)]
-    project = next(filter(is_folder, above), None)
+    lab_folders = [
+        Path(part).absolute() for part in reversed(os.environ.get("HPCRUN_SITE_PATH", "").split(":")) if part
+    ]
+    project_folders = [folder / PROJECT_FOLDER for folder in (Path.cwd(), *Path.cwd().parents)]
+    project = next(filter(is_folder, project_folders), None)
     layers = [("shipped", shipped_folder("site-configs")), ("system", Path("/etc/hpcrun"))]
     added = reversed(added_layers())
     layers += [(f"added {layer['name']}", folder) for layer in added if (folder := layer_folder(layer))]
-    layers += [("lab", lab) for lab in labs] + [("user", user_config_folder())]
+    layers += [("lab", lab) for lab in lab_folders] + [("user", user_config_folder())]
     return layers + ([("project", project)] if project else [])
 
 
@@ -55,13 +57,13 @@ def home_folder() -> Path:
     """Return the user's home directory.
 
     Raises:
-        HpcrunError: The user has none.
+        HpcrunError: The user has no home directory.
     """
     try:
         return Path.home()
     except RuntimeError:
-        what = f"user {os.getuid()} has no home directory: HOME is not set, and there is no passwd entry"
-        raise HpcrunError(what, hint="export HOME=FOLDER, a folder of your own") from None
+        message = f"user {os.getuid()} has no home directory: HOME is not set, and there is no passwd entry"
+        raise HpcrunError(message, hint="export HOME=FOLDER, a folder of your own") from None
 
 
 def expand_user(text: str) -> str:
@@ -72,11 +74,11 @@ def expand_user(text: str) -> str:
     """
     if text == "~" or text.startswith("~/"):
         return f"{home_folder()}{text[1:]}"
-    return os.path.expanduser(text)  # noqa: PTH111 - leaves ~bob as it is where there is no user bob
+    return os.path.expanduser(text)  # noqa: PTH111 - does not change ~bob if there is no user bob
 
 
 def user_name() -> str:
-    """Return the user's login name, or the uid where there is no name."""
+    """Return the user's login name, or the uid if the user has no name."""
     from getpass import getuser
 
     try:
@@ -90,18 +92,18 @@ def user_config_folder() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or home_folder() / ".config") / "hpcrun"
 
 
-def user_data_folder(kind: str) -> Path:
-    """Return a folder for the user's data that hpcrun cannot restore by itself."""
-    return Path(os.environ.get("XDG_DATA_HOME") or home_folder() / ".local" / "share") / "hpcrun" / kind
+def user_data_folder(name: str) -> Path:
+    """Return a folder for data of the user that hpcrun cannot create again."""
+    return Path(os.environ.get("XDG_DATA_HOME") or home_folder() / ".local" / "share") / "hpcrun" / name
 
 
 def added_layers() -> list[dict[str, Any]]:
-    """Return the layers that ``hpcrun site add`` added, the highest first.
+    """Return the layers that the user has added by ``hpcrun site add``, highest precedence first.
 
-    Each has a ``name``, and a ``folder``, or the ``url`` and ``ref`` of a git repository.
+    Each layer has a ``name``, and a ``folder``, or the ``url`` and ``ref`` of a git repository.
 
     Raises:
-        HpcrunError: The list cannot be read, or is not valid.
+        HpcrunError: The list of layers cannot be read, or is not valid.
     """
     file = user_config_folder() / "layers.json"
     try:
@@ -122,12 +124,14 @@ def added_layers() -> list[dict[str, Any]]:
 
 
 def layer_folder(layer: dict[str, Any]) -> Path | None:
-    """Return the folder with an added layer's files, or None where the copy of its git repository is missing."""
+    """Return the folder with an added layer's files; None if the copy of its git repository is missing."""
     if layer.get("folder"):
         return Path(layer["folder"])
-    copies = user_data_folder("sites") / str(layer["name"])
+    layer_copies = user_data_folder("sites") / str(layer["name"])
     try:
-        return copies / (copies / "current").readlink()  # not through the link: an update moves it
+        return (
+            layer_copies / (layer_copies / "current").readlink()
+        )  # the target of the link, because an update changes the link
     except OSError:
         return None
 
@@ -150,65 +154,65 @@ def template_folders(layers: Sequence[tuple[str, Path]]) -> list[Path]:
     """Return the folders with job script templates, highest layer first.
 
     Args:
-        layers: The layers in use, in the form of `config_layers`.
+        layers: The layers in use, as (label, folder), lowest first.
     """
     folders = [folder / "templates" for _, folder in reversed(layers[1:])]
     return [folder for folder in folders if is_folder(folder)] + [shipped_folder("templates")]
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder; False also where the user has no permission to look."""
+    """Return whether a path is a folder; False also if the user may not read its parent."""
     return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises without permission
 
 
-def user_cache_folder(kind: str) -> Path:
-    """Create and return a cache folder of the user, whose files may be lost at any time.
+def user_cache_folder(name: str) -> Path:
+    """Create and return a cache folder of the user, whose files may be deleted at any time.
 
-    Its files may hold code. Where somebody else can write or replace the folder, the returned folder does not exist.
+    Cached files may contain code. If another user can write or replace the folder, the returned path does not exist.
     """
     from hpcrun import write_access
 
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or home_folder() / ".cache") / "hpcrun" / kind
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or home_folder() / ".cache") / "hpcrun" / name
     with suppress(OSError):
         permissions.make_own_folder(folder, private=True)
-        status = folder.lstat()
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022 or write_access.find_other_writer(folder):
+        folder_stat = folder.lstat()
+        if folder_stat.st_uid != os.geteuid() or folder_stat.st_mode & 0o022 or write_access.find_other_writer(folder):
             return folder / "not used"
     return folder
 
 
 def write_atomically(file: Path, content: bytes) -> None:
-    """Write a file so that readers see all of it or nothing, also with several writers on several hosts.
+    """Write a file atomically: readers see the old or the new content, even with several writers on several hosts.
 
-    Only the owner can write it, and only users who may read the folder can read it.
+    Only the owner can write the file, and only users who may read the folder can read the file.
     """
-    part = file.with_name(f".{file.name}.{os.uname().nodename}.{os.getpid()}")
+    temporary_file = file.with_name(f".{file.name}.{os.uname().nodename}.{os.getpid()}")
     try:
-        with open(part, "wb", opener=permissions.opener) as opened:
+        with open(temporary_file, "wb", opener=permissions.opener) as opened:
             opened.write(content)
-        part.replace(file)
+        temporary_file.replace(file)
     except OSError:
         with suppress(OSError):
-            part.unlink()
+            temporary_file.unlink()
         raise
 
 
 def run_index_folder() -> Path:
-    """Return the folder of links to the user's run directories; names sort by time."""
+    """Return the folder of links to the user's run directories; the names of the links sort by time."""
     return _state_folder() / "runs"
 
 
 def make_state_folder(folder: Path) -> None:
-    """Create a folder below the user's state folder, and remove write permission of others."""
+    """Create a folder below the user's state folder that only the user can write."""
     permissions.make_own_folder(folder, private=True)
     for one in (folder, folder.parent):
-        status = one.stat()
-        if status.st_uid == os.geteuid() and status.st_mode & permissions.WRITE:
-            one.chmod(status.st_mode & ~permissions.WRITE)
+        folder_stat = one.stat()
+        if folder_stat.st_uid == os.geteuid() and folder_stat.st_mode & permissions.WRITE:
+            one.chmod(folder_stat.st_mode & ~permissions.WRITE)
 
 
 def site_test_folder() -> Path:
-    """Return the folder for results of ``hpcrun site test`` on sites whose own folder the user cannot write."""
+    """Return the folder for results of ``hpcrun site test`` if the user cannot write the folder of the site file."""
     return _state_folder() / "tested"
 
 

@@ -1,7 +1,7 @@
-"""Permissions of the files that hpcrun writes: only the owner writes them, and the folder decides who reads them.
+"""Permissions of files that hpcrun writes: only the owner can write a file, and a file is as readable as its folder.
 
-A run directory can be read by its owner only, unless the site sets ``share_runs``. Its mode carries this
-decision to everything that writes there, on any node: hpcrun, the job script and `hpcrun.train`.
+Only the owner can read a run directory, unless the site sets ``share_runs``. Programs that write to the run directory,
+such as the job script and `hpcrun.train`, take the read permissions from the directory's mode.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _READ, _READ_AND_ENTER, WRITE = 0o044, 0o055, 0o022
 
 
 def opener(name: str, flags: int) -> int:
-    """Open a file, and create a new one with the read permissions of its folder (the ``opener`` of `open`).
+    """Open a file; a new file gets the read permissions of its folder (an ``opener`` for `open`).
 
     Args:
         name: The file.
         flags: The flags of `os.open`.
     """
-    allowed = Path(name).parent.stat().st_mode & _READ
-    return os.open(name, flags, 0o600 | allowed)
+    read_bits = Path(name).parent.stat().st_mode & _READ
+    return os.open(name, flags, 0o600 | read_bits)
 
 
 def make_folder(folder: Path) -> None:
@@ -36,11 +36,11 @@ def make_folder(folder: Path) -> None:
 
 
 def make_own_folder(folder: Path, *, private: bool = False) -> None:
-    """Create a folder and its missing parents, which nobody else can write, whatever the umask.
+    """Create a folder and its missing parents so that only this user can write them, whatever the umask.
 
     Args:
         folder: The folder.
-        private: Whether only its owner can read it; the umask decides on its parents.
+        private: Whether only the owner can read the folder; this does not apply to its parents.
     """
     for one in (*reversed(folder.parents), folder):
         with suppress(FileExistsError):
@@ -52,25 +52,25 @@ def make_run_directory(folder: Path, *, shared: bool) -> str | None:
     """Create a run directory.
 
     Args:
-        folder: The run directory. Missing parents are created without write permission for others.
-        shared: Whether others may read it, as far as the umask permits.
+        folder: The path of the run directory. Missing parents are created without write permission for others.
+        shared: Whether other users may read the run directory, if the umask permits it.
 
     Returns:
-        Which unwanted permission others have and chmod does not remove, as a sentence; None where there is none.
+        A sentence about an unwanted permission that chmod does not remove; None if there is none.
 
     Raises:
-        OSError: It cannot be created.
+        OSError: The directory cannot be created.
     """
     mode = 0o755 if shared else 0o700
     make_own_folder(folder.parent)
     folder.mkdir(mode=mode)
     with suppress(OSError):  # a default ACL overrides the umask; most folders have none
         os.removexattr(folder, "system.posix_acl_default")
-    actual = stat.S_IMODE(folder.stat().st_mode)
-    if actual & 0o777 & ~mode:
+    actual_mode = stat.S_IMODE(folder.stat().st_mode)
+    if actual_mode & 0o777 & ~mode:
         with suppress(OSError):
-            folder.chmod(actual & ~0o777 | mode)
-        actual = stat.S_IMODE(folder.stat().st_mode)
-    if unwanted := actual & 0o777 & ~mode:
-        return f"its mode stays {actual & 0o777:04o}: others can {'write' if unwanted & WRITE else 'read'} there"
+            folder.chmod(actual_mode & ~0o777 | mode)
+        actual_mode = stat.S_IMODE(folder.stat().st_mode)
+    if unwanted := actual_mode & 0o777 & ~mode:
+        return f"its mode stays {actual_mode & 0o777:04o}: others can {'write' if unwanted & WRITE else 'read'} there"
     return None

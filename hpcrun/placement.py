@@ -1,4 +1,4 @@
-"""The nodes on which a job runs, and its resources there."""
+"""Selection of the scheduler and nodes on which a job runs, and of its resources and launcher."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class ExecutionTarget:
 
     Attributes:
         scheduler: The scheduler that runs the job script.
-        transport: How ranks start on nodes: by Slurm, over ssh, or on this host.
-        nodes: The number of nodes; None where Slurm chooses them.
+        transport: How ranks start on nodes: by Slurm (slurm), over ssh (ssh), or on this host only (host).
+        nodes: The number of nodes; None if Slurm chooses the nodes.
         ntasks: The number of task slots on these nodes; None if unknown.
-        gpus_on_node: GPUs on each node; None if unknown.
+        gpus_on_node: The number of GPUs on each node; None if unknown.
     """
 
     scheduler: Scheduler
@@ -44,7 +44,7 @@ class ExecutionTarget:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a job runs, and what it gets there.
+    """The nodes, site settings, resources and launcher of a job.
 
     Attributes:
         target: The scheduler and nodes.
@@ -65,17 +65,17 @@ def place(request: Request, site: Site, program: Workload) -> Placement:
     """Find the nodes, resources and launcher of a job.
 
     Raises:
-        HpcrunError: The job cannot run so at this site.
+        HpcrunError: The job cannot run on this site with these options.
     """
     target = find_target(request, site)
     resources, warnings = plan_resources(request, site, program, target)
     resources = _resolve_dependency(resources, site, target)
-    resolved = site.resolve(resources)
-    return Placement(target, resolved, resources, select_launcher(resolved, target, resources), warnings)
+    resolved_site = site.resolve(resources)
+    return Placement(target, resolved_site, resources, select_launcher(resolved_site, target, resources), warnings)
 
 
 def find_target(request: Request, site: Site) -> ExecutionTarget:
-    """Find where a job runs: on the nodes of its hostfile, in this allocation, on this host, or through Slurm.
+    """Return the scheduler and nodes of a job: its hostfile's, the current allocation, this host, or a queue.
 
     Raises:
         HpcrunError: The hostfile, or the scheduler's environment, is invalid.
@@ -88,30 +88,30 @@ def find_target(request: Request, site: Site) -> ExecutionTarget:
 
     from hpcrun.allocation import Allocation
 
-    local = REGISTRY.load("local")
+    local_scheduler = REGISTRY.load("local")
     if request.hostfile:
         allocation = Allocation.from_hostfile(request.hostfile)
     else:
         allocation = Allocation.from_environment(os.environ)
     nodes = len(allocation.hosts)
     if allocation.source == "slurm" and scheduler.uses_slurm:
-        return ExecutionTarget(local, "slurm", nodes, allocation.ntasks, gpus_per_allocated_node(os.environ))
-    # as many tasks as nodes: the hostfile may have one line per host, without slots
-    slots = allocation.ntasks if allocation.ntasks > nodes else None
-    names = {host.name for host in allocation.hosts}
-    if names <= {os.uname().nodename, "localhost"}:
-        return ExecutionTarget(local, "host", nodes, slots, count_local_gpus())
-    # without a number in the site file, this host's GPUs count for all hosts if it is one of them
-    gpus = resolve_site(request.resources, site).limits.gpus_per_node
-    if gpus is None and os.uname().nodename in names:
-        gpus = count_local_gpus()
-    return ExecutionTarget(local, "ssh", nodes, slots, gpus)
+        return ExecutionTarget(local_scheduler, "slurm", nodes, allocation.ntasks, gpus_per_allocated_node(os.environ))
+    # with one task per node, the hostfile may have no slots
+    task_slots = allocation.ntasks if allocation.ntasks > nodes else None
+    host_names = {host.name for host in allocation.hosts}
+    if host_names <= {os.uname().nodename, "localhost"}:
+        return ExecutionTarget(local_scheduler, "host", nodes, task_slots, count_local_gpus())
+    # if the site file has no number and this host is one of the nodes, assume as many GPUs on all nodes
+    gpus_on_node = resolve_site(request.resources, site).limits.gpus_per_node
+    if gpus_on_node is None and os.uname().nodename in host_names:
+        gpus_on_node = count_local_gpus()
+    return ExecutionTarget(local_scheduler, "ssh", nodes, task_slots, gpus_on_node)
 
 
 def plan_resources(
     request: Request, site: Site, program: Workload, target: ExecutionTarget
 ) -> tuple[Resources, tuple[str, ...]]:
-    """Merge the requested resources with the defaults of partition, site and workload, and fit them to the target.
+    """Merge the requested resources with the defaults of partition, site and workload, and adapt them to the target.
 
     Returns:
         The complete resources, and warnings about them.
@@ -119,31 +119,31 @@ def plan_resources(
     Raises:
         HpcrunError: sbatch would not accept a value, the numbers contradict each other, or no partition allows them.
     """
-    selected = select_levels(parse_resources(request.resources), site, program.resources)
-    if not site.choose_partition or selected.partition or not target.scheduler.has_queue:
-        return _plan_in_partition(request, site, program, target, selected)
+    selected_levels = select_levels(parse_resources(request.resources), site, program.resources)
+    if not site.choose_partition or selected_levels.partition or not target.scheduler.has_queue:
+        return _plan_in_partition(request, site, program, target, selected_levels)
     faults = []
     for name in site.partitions:
-        in_partition = replace(request, resources={**request.resources, "partition": name})
-        selected = select_levels(parse_resources(in_partition.resources), site, program.resources)
-        resources, warnings = _plan_in_partition(in_partition, site, program, target, selected)
+        partition_request = replace(request, resources={**request.resources, "partition": name})
+        selected_levels = select_levels(parse_resources(partition_request.resources), site, program.resources)
+        resources, warnings = _plan_in_partition(partition_request, site, program, target, selected_levels)
         violations = site.find_violations(resources)
         if not violations:
             return resources, warnings
         faults += [fault for fault, _ in violations]
-    what = f"site {site.name}: no partition allows this job: {'; '.join(dict.fromkeys(faults))}"
-    raise HpcrunError(what, hint=f"request less, or choose one with --partition; see hpcrun site show {site.name}")
+    message = f"site {site.name}: no partition allows this job: {'; '.join(dict.fromkeys(faults))}"
+    raise HpcrunError(message, hint=f"request less, or choose one with --partition; see hpcrun site show {site.name}")
 
 
 def select_launcher(site: Site, target: ExecutionTarget, resources: Resources) -> str:
-    """Return the name of the launcher: the site's on Slurm, else one that reaches the target's nodes.
+    """Return the name of the launcher: the site's in Slurm jobs, else one that can reach the target's nodes.
 
     Raises:
-        HpcrunError: The site starts one process only, and there are several ranks.
+        HpcrunError: The site's launcher starts only one process, and there are several ranks.
     """
     if target.transport == "slurm":
         if launchers.site_launcher(site).starts_one_process and resources.ranks > 1:
-            hint = 'ask for one rank, or set launcher = "srun" in the site file'
+            hint = 'request one rank, or set launcher = "srun" in the site file'
             raise HpcrunError(
                 f"{resources.ranks} ranks, but site {site.name} has launcher = {site.launcher_name}", hint=hint
             )
@@ -156,7 +156,7 @@ def select_launcher(site: Site, target: ExecutionTarget, resources: Resources) -
 
 
 def _resolve_dependency(resources: Resources, site: Site, target: ExecutionTarget) -> Resources:
-    """Replace names of runs in ``--dependency`` by job ids."""
+    """Replace the names of runs in ``--dependency`` by job ids."""
     if not target.scheduler.uses_slurm or not resources.dependency:
         return resources
     conf = site.slurm_conf or os.environ.get("SLURM_CONF")
@@ -164,104 +164,121 @@ def _resolve_dependency(resources: Resources, site: Site, target: ExecutionTarge
 
 
 def _plan_in_partition(
-    request: Request, site: Site, program: Workload, target: ExecutionTarget, selected: Resources
+    request: Request, site: Site, program: Workload, target: ExecutionTarget, selected_levels: Resources
 ) -> tuple[Resources, tuple[str, ...]]:
-    requested = parse_resources(request.resources)
-    resolved = site.resolve(selected)
-    merged = requested.with_defaults(resolved.defaults).with_defaults(program.resources)
-    merged = replace(merged, partition=selected.partition, qos=selected.qos)
-    gpus_on_node = resolved.limits.gpus_per_node
+    requested_resources = parse_resources(request.resources)
+    resolved_site = site.resolve(selected_levels)
+    merged_resources = requested_resources.with_defaults(resolved_site.defaults).with_defaults(program.resources)
+    merged_resources = replace(merged_resources, partition=selected_levels.partition, qos=selected_levels.qos)
+    gpus_on_node = resolved_site.limits.gpus_per_node
     warnings = []
-    if target.scheduler.has_queue and site.partitions and not selected.partition:
-        known = ", ".join(site.partitions)
-        warnings.append(f"no partition was chosen, so no partition's limits are checked (--partition: {known})")
+    if target.scheduler.has_queue and site.partitions and not selected_levels.partition:
+        partition_names = ", ".join(site.partitions)
+        warnings.append(
+            f"no partition was chosen, so no partition's limits are checked (--partition: {partition_names})"
+        )
     if not target.scheduler.has_queue:
-        merged, gpus_on_node = _fit_to_target(target, requested, merged), target.gpus_on_node
-        warnings += _warn_of_ignored_options(requested, target)
+        merged_resources, gpus_on_node = (
+            _fit_to_target(target, requested_resources, merged_resources),
+            target.gpus_on_node,
+        )
+        warnings += _warn_of_ignored_options(requested_resources, target)
         warnings += _warn_of_ignored_restarts(request)
-        if gpus_on_node is not None and merged.gpus > gpus_on_node and not request.no_gpu:
-            _require_gpus(requested, gpus_on_node)
-            merged, gpus_on_node = _without_gpus(merged), 0
-    warnings += _warn_of_missing_units(requested)
-    warnings += warn_of_misspelled(requested, site) if target.scheduler.has_queue else []
+        if gpus_on_node is not None and merged_resources.gpus > gpus_on_node and not request.no_gpu:
+            _require_gpus(requested_resources, gpus_on_node)
+            merged_resources, gpus_on_node = _replace_gpus(merged_resources), 0
+    warnings += _warn_of_missing_units(requested_resources)
+    warnings += warn_of_misspelled(requested_resources, site) if target.scheduler.has_queue else []
     if request.no_gpu:
-        merged, gpus_on_node = _without_gpus(merged), 0
-    if launchers.site_launcher(resolved).starts_one_process and target.transport == "slurm" and not merged.ntasks:
-        merged = replace(merged, ntasks_per_node=merged.ntasks_per_node or 1)  # one process gets all GPUs
-    resources, warning = merged.with_layout(gpus_on_node)
+        merged_resources, gpus_on_node = _replace_gpus(merged_resources), 0
+    if (
+        launchers.site_launcher(resolved_site).starts_one_process
+        and target.transport == "slurm"
+        and not merged_resources.ntasks
+    ):
+        merged_resources = replace(
+            merged_resources, ntasks_per_node=merged_resources.ntasks_per_node or 1
+        )  # one process gets all GPUs
+    resources, warning = merged_resources.with_layout(gpus_on_node)
     warnings += [warning] if warning else []
-    declined_gpus = request.no_gpu or requested.gpus_per_node is not None
-    if not (resources.gpus or declined_gpus or warning) and program.trains_model:
-        warnings += _warn_of_cpu_training(program, target, resources, resolved, gpus_on_node)
+    declines_gpus = request.no_gpu or requested_resources.gpus_per_node is not None
+    if not (resources.gpus or declines_gpus or warning) and program.trains_model:
+        warnings += _warn_of_cpu_training(program, target, resources, resolved_site, gpus_on_node)
     if target.scheduler.has_queue and resources.gpus:
-        resources, cpu_warnings = _give_cores_to_gpus(resources, resolved)
+        resources, cpu_warnings = _set_cores_per_gpu(resources, resolved_site)
         warnings += cpu_warnings
     return resources, tuple(warnings)
 
 
-def _warn_of_missing_units(requested: Resources) -> Iterator[str]:
-    """Warn of a time limit or a memory size that Slurm reads in a much smaller unit than was probably meant."""
-    sizes = {"--mem": requested.mem, "--mem-per-gpu": requested.mem_per_gpu}
-    if not (requested.time or any(sizes.values())):
+def _warn_of_missing_units(requested_resources: Resources) -> Iterator[str]:
+    """Warn of a time limit or a memory size whose unit in Slurm is probably smaller than the user expects."""
+    sizes = {"--mem": requested_resources.mem, "--mem-per-gpu": requested_resources.mem_per_gpu}
+    if not (requested_resources.time or any(sizes.values())):
         return
     from hpcrun import resource_hints
 
     warnings = [resource_hints.explain_small_memory(option, size) for option, size in sizes.items()]
-    yield from filter(None, [resource_hints.explain_short_time(requested.time), *warnings])
+    yield from filter(None, [resource_hints.explain_short_time(requested_resources.time), *warnings])
 
 
-def _give_cores_to_gpus(resources: Resources, site: Site) -> tuple[Resources, list[str]]:
-    """Give each rank the cores of its GPUs, and warn of GPUs that are charged but idle."""
-    idle = (site.limits.gpus_per_node or 0) - resources.gpus
+def _set_cores_per_gpu(resources: Resources, site: Site) -> tuple[Resources, list[str]]:
+    """Set --cpus-per-task to the number of cores for a rank's GPUs, and warn of GPUs that are charged but idle."""
+    idle_gpus = (site.limits.gpus_per_node or 0) - resources.gpus
     if site.gpu.cpus and resources.cpus_per_task is None:
         resources = replace(
             resources, cpus_per_task=max(1, site.gpu.cpus * resources.gpus // (resources.ntasks_per_node or 1))
         )
-    if not site.limits.exclusive or idle <= 0:
+    if not site.limits.exclusive or idle_gpus <= 0:
         return resources, []
     advice = f"--gpus-per-node={site.limits.gpus_per_node} uses all"
-    return resources, [f"jobs are charged for whole nodes here: {idle} GPUs of each node stay idle ({advice})"]
+    return resources, [f"jobs are charged for whole nodes here: {idle_gpus} GPUs of each node stay idle ({advice})"]
 
 
-def _require_gpus(requested: Resources, gpus_on_node: int) -> None:
-    """Refuse requested GPUs that nodes do not have."""
-    if requested.gpus > gpus_on_node:
-        available = f"{gpus_on_node} GPUs" if gpus_on_node else "no GPUs"
+def _require_gpus(requested_resources: Resources, gpus_on_node: int) -> None:
+    """Refuse a request for more GPUs than the nodes have."""
+    if requested_resources.gpus > gpus_on_node:
+        available_text = f"{gpus_on_node} GPUs" if gpus_on_node else "no GPUs"
         hint = "--no-gpu runs the ranks on the CPU" + (
             f"; --gpus-per-node={gpus_on_node} uses all" * (gpus_on_node > 0)
         )
-        raise HpcrunError(f"--gpus-per-node={requested.gpus_per_node}: a node of this site has {available}", hint=hint)
+        raise HpcrunError(
+            f"--gpus-per-node={requested_resources.gpus_per_node}: a node of this site has {available_text}", hint=hint
+        )
 
 
 def _warn_of_cpu_training(
     program: Workload, target: ExecutionTarget, resources: Resources, site: Site, gpus_on_node: int | None
 ) -> Iterator[str]:
-    """Warn if a job trains on CPUs although the user did not request that."""
+    """Warn if a job trains on CPU cores, but the user has not requested this explicitly."""
     if target.scheduler.uses_slurm and requests_gpus((*site.sbatch, *resources.sbatch)):
         return
-    ranks = f"{resources.ntasks_per_node} a node" if resources.ntasks_per_node else str(resources.ranks)
-    what, quiet = f"{program.name} runs on CPU cores (ranks: {ranks})", "--no-gpu silences this"
+    rank_text = f"{resources.ntasks_per_node} a node" if resources.ntasks_per_node else str(resources.ranks)
+    consequence, advice = f"{program.name} runs on CPU cores (ranks: {rank_text})", "--no-gpu silences this"
     if gpus_on_node is None:
-        why = f"no GPUs were requested, and site {site.name} does not set the number of GPUs per node"
-        yield f"{why}: {what}; --gpus-per-node=N requests GPUs, {quiet}"
+        cause = f"no GPUs were requested, and site {site.name} does not set the number of GPUs per node"
+        yield f"{cause}: {consequence}; --gpus-per-node=N requests GPUs, {advice}"
     else:
-        place = f"partition {resources.partition} of site {site.name}" if resources.partition else f"site {site.name}"
-        where = "this host" if target.transport == "host" else place
-        yield f"{where} has {gpus_on_node or 'no'} GPUs: {what}; {quiet}"
+        partition_or_site = (
+            f"partition {resources.partition} of site {site.name}" if resources.partition else f"site {site.name}"
+        )
+        location = "this host" if target.transport == "host" else partition_or_site
+        yield f"{location} has {gpus_on_node or 'no'} GPUs: {consequence}; {advice}"
 
 
-def _without_gpus(merged: Resources) -> Resources:
-    """Replace GPUs by the same number of CPU ranks."""
-    ranks = merged.ntasks_per_node or (None if merged.ntasks else merged.gpus or None)
-    return replace(merged, gpus_per_node=None, ntasks_per_node=ranks)
+def _replace_gpus(resources: Resources) -> Resources:
+    """Return resources without GPUs, with one rank on CPU cores for each GPU."""
+    ranks_per_node = resources.ntasks_per_node or (None if resources.ntasks else resources.gpus or None)
+    return replace(resources, gpus_per_node=None, ntasks_per_node=ranks_per_node)
 
 
-def _warn_of_ignored_options(requested: Resources, target: ExecutionTarget) -> list[str]:
-    """Warn of options that have no effect without a scheduler."""
-    effective = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node", "job_name", "time"}
-    effective |= {"cpus_per_task"} if target.transport == "slurm" else set()
-    ignored = [f"--{name.replace('_', '-')}" for name in requested.explicit() if name not in effective]
-    return [f"no scheduler runs this job: {', '.join(ignored)} has no effect"] if ignored else []
+def _warn_of_ignored_options(requested_resources: Resources, target: ExecutionTarget) -> list[str]:
+    """Return a warning about options that have no effect without a scheduler."""
+    effective_names = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node", "job_name", "time"}
+    effective_names |= {"cpus_per_task"} if target.transport == "slurm" else set()
+    ignored_options = [
+        f"--{name.replace('_', '-')}" for name in requested_resources.explicit() if name not in effective_names
+    ]
+    return [f"no scheduler runs this job: {', '.join(ignored_options)} has no effect"] if ignored_options else []
 
 
 def _warn_of_ignored_restarts(request: Request) -> Iterator[str]:
@@ -271,11 +288,24 @@ def _warn_of_ignored_restarts(request: Request) -> Iterator[str]:
         yield "no scheduler limits the memory of this job: --memory-retries has no effect"
 
 
-def _fit_to_target(target: ExecutionTarget, requested: Resources, merged: Resources) -> Resources:
-    """Use all nodes and tasks of the target, unless the user requested others."""
-    if target.nodes and requested.nodes and requested.nodes > target.nodes:
-        more = {"ssh": ", or list more hosts in --hostfile", "host": "; hpcrun run --hostfile=FILE runs on other hosts"}
-        what = f"--nodes={requested.nodes} is more than the {target.nodes} available"
-        raise HpcrunError(what, hint=f"give --nodes={target.nodes}{more.get(target.transport, '')}")
-    has_ranks = requested.nodes or merged.ntasks or merged.ntasks_per_node or merged.gpus or target.gpus_on_node
-    return replace(merged, nodes=requested.nodes or target.nodes, ntasks=merged.ntasks if has_ranks else target.ntasks)
+def _fit_to_target(target: ExecutionTarget, requested_resources: Resources, merged_resources: Resources) -> Resources:
+    """Return resources that use all nodes and tasks of the target, unless the user requests other numbers."""
+    if target.nodes and requested_resources.nodes and requested_resources.nodes > target.nodes:
+        alternatives = {
+            "ssh": ", or list more hosts in --hostfile",
+            "host": "; hpcrun run --hostfile=FILE runs on other hosts",
+        }
+        message = f"--nodes={requested_resources.nodes} is more than the {target.nodes} available"
+        raise HpcrunError(message, hint=f"give --nodes={target.nodes}{alternatives.get(target.transport, '')}")
+    sets_ranks = (
+        requested_resources.nodes
+        or merged_resources.ntasks
+        or merged_resources.ntasks_per_node
+        or merged_resources.gpus
+        or target.gpus_on_node
+    )
+    return replace(
+        merged_resources,
+        nodes=requested_resources.nodes or target.nodes,
+        ntasks=merged_resources.ntasks if sets_ranks else target.ntasks,
+    )

@@ -1,4 +1,4 @@
-"""What a job is refused for, or warned of, before its run directory exists."""
+"""Checks of a planned job, before its run directory exists, which refuse the job or return warnings."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
     from hpcrun.spec_builder import Commands
 
 SHORT_SECONDS = 600
-"""With a shorter time limit, a requeued job spends much of its time starting."""
+"""Time limit in seconds below which a requeued job spends much of its time on starting."""
 
 
-def require_site_can_run(loaded_site: LoadedSite, place: Placement) -> None:
-    """Refuse what the site cannot run."""
-    site, resources = place.site, place.resources
+def require_site_can_run(loaded_site: LoadedSite, placement: Placement) -> None:
+    """Refuse a job that the site cannot run."""
+    site, resources = placement.site, placement.resources
     _require_nodelist("nodelist", resources.nodelist)
     _require_nodelist("exclude", resources.exclude)
-    if place.target.scheduler.has_queue:
+    if placement.target.scheduler.has_queue:
         _require_enough_nodes(resources)
         site.declared.check(resources)
     if site.setup or site.teardown:
         from hpcrun.sites.lint import bash
 
         bash.require_parsable(loaded_site, site)
-    mpi.require_matching_launcher(loaded_site, site, place.launcher, resources)
+    mpi.require_matching_launcher(loaded_site, site, placement.launcher, resources)
 
 
 def _require_nodelist(option: str, nodes: str | None) -> None:
-    """Refuse nodes that sbatch would not read, unless they are in a file."""
+    """Refuse a node list that sbatch cannot parse, unless it is the name of a file."""
     try:
         if nodes and "/" not in nodes:
             expand_nodelist(nodes)
@@ -60,88 +60,94 @@ def _require_nodelist(option: str, nodes: str | None) -> None:
 
 
 def _require_enough_nodes(resources: Resources) -> None:
-    """Refuse more named nodes than the job has; Slurm adds nodes to fewer."""
-    named = resources.nodelist or ""
-    if not named or "/" in named:
+    """Refuse a --nodelist with more nodes than the job has; a shorter list is valid."""
+    nodelist = resources.nodelist or ""
+    if not nodelist or "/" in nodelist:
         return
-    if Path(named).is_file():
+    if Path(nodelist).is_file():
         raise HpcrunError(
-            f"--nodelist={named} is a file", hint=f"sbatch wants a slash in its name: --nodelist=./{named}"
+            f"--nodelist={nodelist} is a file", hint=f"sbatch wants a slash in its name: --nodelist=./{nodelist}"
         )
-    count = len(expand_nodelist(named))
-    if resources.nodes and count > resources.nodes:
-        what = f"--nodelist={named} has {count} nodes, and the job has {resources.nodes}"
-        raise HpcrunError(what, hint=f"give --nodes={count}, or name fewer")
+    node_count = len(expand_nodelist(nodelist))
+    if resources.nodes and node_count > resources.nodes:
+        message = f"--nodelist={nodelist} has {node_count} nodes, and the job has {resources.nodes}"
+        raise HpcrunError(message, hint=f"give --nodes={node_count}, or name fewer")
 
 
-def require_abilities(request: Request, place: Placement, *, is_sweep: bool) -> None:
-    """Refuse what the scheduler of a queue cannot do, and a limit of parallel tasks where there are none.
+def require_abilities(request: Request, placement: Placement, *, is_sweep: bool) -> None:
+    """Refuse options that the scheduler does not support, and --max-parallel for a job that is not a sweep.
 
-    Jobs without a queue only get a warning.
+    For a scheduler without a queue, unsupported options are not refused here.
     """
     if request.max_parallel and not is_sweep:
-        what = f"--max-parallel={request.max_parallel} limits the tasks of a sweep, and this job is no sweep"
-        raise HpcrunError(what, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 makes one")
-    scheduler = place.target.scheduler
-    requested = {
+        message = f"--max-parallel={request.max_parallel} limits the tasks of a sweep, and this job is no sweep"
+        raise HpcrunError(message, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 makes one")
+    scheduler = placement.target.scheduler
+    requested_abilities = {
         "sweep": is_sweep,
-        "dependency": place.resources.dependency,
+        "dependency": placement.resources.dependency,
         "requeue": request.max_requeue,
         "memory_retries": request.memory_retries,
     }
-    lacking = [name for name, value in requested.items() if value and name not in scheduler.abilities]
-    if scheduler.has_queue and lacking:
-        option = {"requeue": "max-requeue", "memory_retries": "memory-retries"}.get(lacking[0], lacking[0])
+    missing_abilities = [
+        name for name, value in requested_abilities.items() if value and name not in scheduler.abilities
+    ]
+    if scheduler.has_queue and missing_abilities:
+        option = {"requeue": "max-requeue", "memory_retries": "memory-retries"}.get(
+            missing_abilities[0], missing_abilities[0]
+        )
         nouns = {"sweep": "sweeps", "dependency": "dependencies", "requeue": "requeueing", "memory_retries": "retries"}
         *others, last = [noun for name, noun in nouns.items() if name not in scheduler.abilities]
-        absent = f"{', '.join(others)} or {last}" if others else last
-        raise HpcrunError(f"--{option}: the scheduler {scheduler.name} has no {absent}", hint=f"leave out --{option}")
+        missing_nouns = f"{', '.join(others)} or {last}" if others else last
+        raise HpcrunError(
+            f"--{option}: the scheduler {scheduler.name} has no {missing_nouns}", hint=f"leave out --{option}"
+        )
 
 
 def require_packages(spec: JobSpec, packages: Sequence[str]) -> None:
-    """Require the program's packages, if the job uses this Python environment."""
-    missing = [name for name in packages if find_spec(name) is None]
-    shared = spec.python == sys.executable and not spec.container
-    if missing and shared and not spec.site.modules.load:
+    """Refuse a job whose program needs packages that are missing, if the job uses this Python environment."""
+    missing_packages = [name for name in packages if find_spec(name) is None]
+    uses_this_python = spec.python == sys.executable and not spec.container
+    if missing_packages and uses_this_python and not spec.site.modules.load:
         raise HpcrunError(
-            f"{spec.name} imports {', '.join(missing)}, which this Python environment does not have",
+            f"{spec.name} imports {', '.join(missing_packages)}, which this Python environment does not have",
             hint="pip install 'hpcrun-slurm[train-gpu]' (without GPUs: [train-cpu]), or set python in the site file",
         )
 
 
 def require_launcher(spec: JobSpec) -> None:
-    """Require the launcher's command on this host."""
-    name = launchers.build_launch_command(spec)[:1]
+    """Refuse a job whose launcher is not installed on this host."""
+    launcher_command = launchers.build_launch_command(spec)[:1]
     path = f"{Path(spec.python).parent}:{os.environ.get('PATH', '')}"
-    brought = spec.site.modules.load or spec.site.activation_keys  # then the job has another PATH
-    if name and not brought and not shutil.which(name[0], path=path):
+    changes_path = spec.site.modules.load or spec.site.activation_keys  # in both cases the job has another PATH
+    if launcher_command and not changes_path and not shutil.which(launcher_command[0], path=path):
         raise HpcrunError(
-            f"{spec.resources.ranks} ranks need {name[0]}, which is not there",
-            hint="pip install mpich brings an MPI; or set launcher in the site file, or ask for one rank",
+            f"{spec.resources.ranks} ranks need {launcher_command[0]}, which is not there",
+            hint="pip install mpich brings an MPI; or set launcher in the site file, or request one rank",
         )
 
 
 def find_missing_data(commands: Commands, spec: JobSpec, script: str) -> HpcrunError | None:
-    """Return the error for data that one of the commands would not find; a container has files of its own."""
-    program, shared = commands.program, None if spec.transport == "host" else spec.run_dir
-    if missing := staging.find_missing(spec, shared):
-        return missing
+    """Return the error about data that the job would not find; None in a container, or if all data exist."""
+    program, shared_path = commands.program, None if spec.transport == "host" else spec.run_dir
+    if staging_error := staging.find_missing(spec, shared_path):
+        return staging_error
     if spec.container or program.data is None:
         return None
-    data = {data_variable(name): folder for name, folder in spec.site.data.items()}
+    data_variables = {data_variable(name): folder for name, folder in spec.site.data.items()}
     site_variables = {**spec.site.mpi.environment, **spec.site.environment}
-    environment = {**os.environ, **data, **site_variables, **dict(spec.environment)}
+    environment = {**os.environ, **data_variables, **site_variables, **dict(spec.environment)}
     knows_variables = not spec.site.modules.load and program.data.variable not in script
     for words in [args for _, args in commands.tasks] or [commands.args]:
         if error := workload_data.find_missing(
-            program, words, environment, spec.directory, shared=shared, knows_variables=knows_variables
+            program, words, environment, spec.directory, shared_path=shared_path, knows_variables=knows_variables
         ):
             return error
     return None
 
 
 def find_warnings(spec: JobSpec) -> tuple[str, ...]:
-    """Return the warnings to print before a job is submitted."""
+    """Return all warnings to print before a job is submitted."""
     return (
         *_warn_of_short_time_limit(spec),
         *_warn_of_ranks_that_train_alone(spec),
@@ -155,71 +161,72 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _warn_of_short_time_limit(spec: JobSpec) -> tuple[str, ...]:
-    """Warn of a time limit that leaves a requeued job little time for work."""
+    """Return a warning if the time limit leaves a requeued job little time for work."""
     limit = parse_time(spec.resources.time) if spec.max_requeue and spec.resources.time else inf
     if limit >= SHORT_SECONDS:
         return ()
-    early = min(spec.site.restart.signal_seconds, limit / 4)
-    return (f"of --time={spec.resources.time}, each start has {limit - early:.0f} s, and TensorFlow's own takes some",)
+    run_seconds = limit - min(spec.site.restart.signal_seconds, limit / 4)
+    return (f"of --time={spec.resources.time}, each start has {run_seconds:.0f} s, and TensorFlow's own takes some",)
 
 
 def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:
-    """Warn of ranks that share no work, or refuse them with --strict."""
+    """Return a warning if each rank would train a separate model; with --strict, raise an error."""
     if not spec.trains_alone:
         return ()
     warning = (
         f"each of the {spec.resources.ranks} ranks would train alone: the script names neither hpcrun.train nor "
         "anything else through which they meet"
     )
-    hint = "model = hpcrun.train.Model(model) shares the work between them (docs/training.md); or ask for one rank"
+    hint = "model = hpcrun.train.Model(model) shares the work between them (docs/training.md); or request one rank"
     if spec.strict:
         raise HpcrunError(f"--strict: {warning}", hint=hint)
     return (f"{warning}\nHINT: {hint}",)
 
 
 def _warn_of_unused_templates(spec: JobSpec) -> tuple[str, ...]:
-    """Warn of templates of a site or user that neither have the name of one of hpcrun's nor are named by another."""
+    """Return a warning about each template that no other template includes and that replaces none of hpcrun's."""
     if len(spec.template_folders) < 2:
         return ()
-    *layers, shipped = ([*folder.glob("*.j2")] for folder in spec.template_folders)
-    known = sorted({f"{spec.scheduler}.sh.j2", *(file.name for file in shipped)})
-    own = [file for files in layers for file in files]
-    texts = {file: file.read_text(encoding="utf-8", errors="replace") for file in own}
-    unused = [
+    *layers, shipped_files = ([*folder.glob("*.j2")] for folder in spec.template_folders)
+    known_names = sorted({f"{spec.scheduler}.sh.j2", *(file.name for file in shipped_files)})
+    own_files = [file for files in layers for file in files]
+    texts_by_file = {file: file.read_text(encoding="utf-8", errors="replace") for file in own_files}
+    unused_files = [
         file
-        for file in own
-        if file.name not in known and not any(file.name in text for other, text in texts.items() if other != file)
+        for file in own_files
+        if file.name not in known_names
+        and not any(file.name in text for other, text in texts_by_file.items() if other != file)
     ]
     return tuple(
         f"no job script uses {file}; "
         + (
             f"did you mean {like}?"
-            if (like := closest_match(file.name, known))
-            else f"a template is one of {', '.join(known)}"
+            if (like := closest_match(file.name, known_names))
+            else f"a template is one of {', '.join(known_names)}"
         )
-        for file in unused
+        for file in unused_files
     )
 
 
 def _warn_of_unknown_copies(spec: JobSpec) -> tuple[str, ...]:
-    """Warn of arguments with the copies of another job, as after ``resubmit --stage-in``, or with misspelled ones."""
+    """Return a warning about arguments that name copies of data which the job does not create."""
     argv = [*spec.argv, *(word for task in spec.tasks for word in task.argv)]
-    unknown = staging.find_unknown_copies(spec, argv)
-    if not unknown:
+    unknown_copies = staging.find_unknown_copies(spec, argv)
+    if not unknown_copies:
         return ()
-    copies = ", ".join(f"{STAGED}/{name}" for name in spec.staged.values())
-    existing = f"the copies are {copies}" if copies else "there are none without --stage-in or --unpack"
-    return (f"the program's arguments contain {', '.join(unknown)}, but {existing}",)
+    copy_names = ", ".join(f"{STAGED}/{name}" for name in spec.staged.values())
+    copies_text = f"the copies are {copy_names}" if copy_names else "there are none without --stage-in or --unpack"
+    return (f"the program's arguments contain {', '.join(unknown_copies)}, but {copies_text}",)
 
 
 def _warn_of_values_that_look_like_ranges(spec: JobSpec) -> tuple[str, ...]:
-    """Warn of an axis of a sweep with one value such as ``1-5``."""
+    """Return a warning about each axis of a sweep with a single value that looks like a range, such as ``1-5``."""
     axes: dict[str, set[str]] = {}
     for name, value in (pair for task in spec.tasks for pair in task.values):
         axes.setdefault(name, set()).add(value)
-    single = [(name, min(values)) for name, values in axes.items() if len(values) == 1]
+    single_values = [(name, min(values)) for name, values in axes.items() if len(values) == 1]
     warnings = []
-    for name, value in single:
+    for name, value in single_values:
         if re.fullmatch(r"\d+([-:]\d+){1,2}", value):
             advice = f"a range is {name}={'..'.join(re.split('[-:]', value))}"
         elif re.fullmatch(r"\d*\.\d+([-:]\d*\.\d+){1,2}", value):

@@ -1,4 +1,4 @@
-"""Parts of hpcrun that installed packages can add: launchers and schedulers, found by entry points."""
+"""Plugins: launchers and schedulers, which installed packages can add by entry points."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Registry(Generic[Plugin]):
     """The plugins of one kind: hpcrun's own, and those of installed packages.
 
     Attributes:
-        kind: Its name. hpcrun's own are in the package ``hpcrun.KINDs``, each in a module of its name, as the
-            constant ``KIND``; entry points are in a group of the package's name.
+        kind: The kind of plugin, such as ``launcher``. hpcrun's own plugins are in the package ``hpcrun.KINDs``: each
+            is the constant ``KIND`` of the module with its name. The group of entry points is ``hpcrun.KINDs``.
         base: The class of the plugins.
-        built_in: The names of hpcrun's own.
-        alternative: What else a site file may contain instead of a name, for messages.
+        built_in: The names of hpcrun's own plugins.
+        alternative: Text for messages about what a site file may contain instead of a name.
     """
 
     kind: str
@@ -37,24 +37,26 @@ class Registry(Generic[Plugin]):
         return f"hpcrun.{self.kind}s"
 
     def _entry_points(self) -> EntryPoints:
-        from importlib.metadata import entry_points  # slow, and the names in most site files are built in
+        from importlib.metadata import (
+            entry_points,
+        )  # this import is slow, and most site files name only built-in plugins
 
         return entry_points(group=self.group)
 
     def list_names(self) -> list[str]:
-        """Return all names: hpcrun's own, then those of installed packages."""
+        """Return the names of all plugins: hpcrun's own, then those of installed packages."""
         return [*self.built_in, *sorted(self._entry_points().names - set(self.built_in))]
 
     def require(self, name: str) -> str:
         """Check that a plugin exists, and return its name.
 
         Raises:
-            ValueError: No plugin has this name; the message lists the known ones.
+            ValueError: No plugin has this name; the message lists the known names.
         """
-        if name not in self.built_in and name not in (known := self.list_names()):
-            like = closest_match(name, known)
-            suggestion = f"did you mean {like}? " if like else ""
-            raise ValueError(f"unknown {self.kind}; {suggestion}known here: {', '.join(known)}{self.alternative}")
+        if name not in self.built_in and name not in (known_names := self.list_names()):
+            closest_name = closest_match(name, known_names)
+            suggestion = f"did you mean {closest_name}? " if closest_name else ""
+            raise ValueError(f"unknown {self.kind}; {suggestion}known here: {', '.join(known_names)}{self.alternative}")
         return name
 
     def load(self, name: str) -> Plugin:
@@ -68,14 +70,14 @@ class Registry(Generic[Plugin]):
             return built_in
         for entry in self._entry_points().select(name=name):
             try:
-                found = entry.load()
+                plugin = entry.load()
             except Exception as error:
-                what = f"{self.kind} {name}: {entry.value} cannot be imported: {error}"
+                message = f"{self.kind} {name}: {entry.value} cannot be imported: {error}"
                 hint = f"reinstall or remove the package {entry.dist and entry.dist.name}"
-                raise HpcrunError(what, hint=hint) from error
-            if isinstance(found, self.base) and getattr(found, "name", "") == name:
-                return cast("Plugin", found)
-            base = f"{self.base.__module__}.{self.base.__name__}"
-            what = f"{self.kind} {name}: {entry.value} is not an {base} of that name"
-            raise HpcrunError(what, hint=f"correct the entry point of the package {entry.dist and entry.dist.name}")
+                raise HpcrunError(message, hint=hint) from error
+            if isinstance(plugin, self.base) and getattr(plugin, "name", "") == name:
+                return cast("Plugin", plugin)
+            base_name = f"{self.base.__module__}.{self.base.__name__}"
+            message = f"{self.kind} {name}: {entry.value} is not an {base_name} of that name"
+            raise HpcrunError(message, hint=f"correct the entry point of the package {entry.dist and entry.dist.name}")
         raise HpcrunError(f"unknown {self.kind} {name!r}", hint=f"one of {', '.join(self.list_names())}")

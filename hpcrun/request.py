@@ -1,4 +1,4 @@
-"""The options that a user gave for a job."""
+"""The options of a job as the user gives them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from hpcrun.job_options import OPTIONS_OF_VARIABLES, JobOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
-_NAMES = "STALL_SECONDS HEARTBEAT_SECONDS WIRE OVERLAP HIERARCHICAL SHARED_MEMORY SPARSE_AS_DENSE CUDA_AWARE"
-USER_VARIABLES = tuple(f"HPCRUN_{name}" for name in _NAMES.split())
-"""Variables of hpcrun.train that users may set; hpcrun sets all other HPCRUN_* variables."""
+_USER_VARIABLE_NAMES = (
+    "STALL_SECONDS HEARTBEAT_SECONDS WIRE OVERLAP HIERARCHICAL SHARED_MEMORY SPARSE_AS_DENSE CUDA_AWARE"
+)
+USER_VARIABLES = tuple(f"HPCRUN_{name}" for name in _USER_VARIABLE_NAMES.split())
+"""Environment variables of hpcrun.train that users may set; hpcrun sets all other HPCRUN_* variables."""
 
 
 @dataclass(frozen=True)
 class Request(JobOptions):
-    """A job to submit or to run: its options, and those below.
+    """A job to submit or to run, as requested by the user.
 
     Attributes:
-        target: A workload, folder or script; None for any program, given in ``args``.
-        args: The arguments after ``--``.
-        resources: Values of Slurm's options by name, as typed.
+        target: A workload, workload folder or script; None for any other program, which ``args`` contains.
+        args: The arguments of the program, after ``--``.
+        resources: The typed values of Slurm options, by option name.
         site: A site's name or file; None to detect it.
-        environment: Variables for all ranks, in order; hpcrun expands nothing in them.
-        hostfile: The file of nodes to reach over ssh.
-        run_now: Run in the current allocation or on this host instead of submitting.
+        environment: Environment variables of all ranks, in order; hpcrun does not expand their values.
+        hostfile: A file with the nodes, on which ranks start over ssh; None without one.
+        run_now: Whether to run the job in the current allocation or on this host, instead of submitting it.
         sweep: The names and values of the swept options.
         snapshot: Whether the job runs a copy of the user's code; None for the site's default.
-        container: The image that ranks run in; False for no container, None for the site's default.
+        container: The container image in which ranks run; False for no container, None for the site's default.
     """
 
     target: str | None

@@ -1,4 +1,4 @@
-"""What a user probably meant by an invalid value of a resource: ``--time=2:00:00`` for ``--time=2h``."""
+"""Suggestions for invalid values of resources, such as ``--time=2:00:00`` for ``--time=2h``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXAMPLES = {
     "time": "1:30:00", "mem": "16G", "mem_per_gpu": "16G", "mem_per_cpu": "4G", "gpus_per_node": "4",
     "sbatch": "--reservation=maint", "mail_type": "END,FAIL",
 }  # fmt: skip
-"""A valid value of each field; of the others it is a number or a name."""
+"""Examples of valid values, by field; the values of other fields are numbers or names."""
 
 _UNITS = re.compile(
     r"(?:(?P<days>\d+)\s*d[a-z]*)?\s*(?:(?P<hours>\d+)\s*h[a-z]*)?\s*(?:(?P<minutes>\d+)\s*m[a-z]*)?\s*(?:(?P<seconds>\d+)\s*s[a-z]*)?",
@@ -26,30 +26,30 @@ _MAIL_TYPES = {
     "END": "ended ends finish finished done complete completed exit", "BEGIN": "begins start started starts running",
     "NONE": "never no false off", "REQUEUE": "requeued", "TIME_LIMIT": "timeout",
 }  # fmt: skip
-"""What people call the events of ``--mail-type``."""
+"""Words that users type for the events of ``--mail-type``."""
 
 
 def hint(field: str, value: object, is_valid: Callable[[str, str], bool]) -> str:
-    """Return what to type in place of an invalid value.
+    """Return a hint with a valid value of a resource.
 
     Args:
         field: The field of `hpcrun.resources.Resources`.
-        value: Its invalid value.
-        is_valid: Returns whether a field may have a value.
+        value: The invalid value of the field.
+        is_valid: Function that returns whether a value of a field is valid.
     """
     option = f"--{field.replace('_', '-')}"
-    if (meant := propose_value(field, value)) and is_valid(field, meant):
-        return f"did you mean {option}={meant}?"
+    if (proposed_value := propose_value(field, value)) and is_valid(field, proposed_value):
+        return f"did you mean {option}={proposed_value}?"
     example = _EXAMPLES.get(field) or ("2" if isinstance(value, int) else "NAME")
     return f"for example {option}={example}; see hpcrun submit --help"
 
 
 def propose_value(field: str, value: object) -> str:
-    """Return the valid value that an invalid one probably meant; empty if unknown.
+    """Return the valid value that is most similar to an invalid value; empty if there is none.
 
     Args:
         field: A field of `hpcrun.resources.Resources`, or a limit of a site file such as ``max_time``.
-        value: Its invalid value.
+        value: The invalid value of the field.
     """
     text = str(value).strip()
     if "time" in field:
@@ -62,28 +62,28 @@ def propose_value(field: str, value: object) -> str:
 
 
 def explain_short_time(time: object) -> str:
-    """Return a warning about a time limit of some minutes and seconds that may have been meant as hours; else empty."""
-    short = re.fullmatch(r"0?([1-4]):([0-5]\d)", str(time))
-    if not short:
+    """Return a warning about a time limit MM:SS of less than 5 minutes, which may stand for HH:MM; else empty."""
+    short_match = re.fullmatch(r"0?([1-4]):([0-5]\d)", str(time))
+    if not short_match:
         return ""
-    minutes, seconds = map(int, short.groups())
+    minutes, seconds = map(int, short_match.groups())
     return f"--time={time} is {minutes} min {seconds} s; --time={time}:00 is {minutes} h {seconds} min"
 
 
 def explain_small_memory(option: str, size: object) -> str:
-    """Return a warning about a memory size without a unit that may have been meant in GB; else empty."""
+    """Return a warning about a memory size below 1000 without a unit, which Slurm reads in MiB; else empty."""
     if not re.fullmatch(r"[1-9]\d{0,2}", str(size)):
         return ""
     return f"{option}={size} is {size} MiB, as in sbatch; {option}={size}G is {size} GiB"
 
 
 def _propose_time(text: str) -> str:
-    if colons := re.fullmatch(r"(\d+)(:\d\d:\d\d:\d\d)", text):  # PBS's days
+    if colons := re.fullmatch(r"(\d+)(:\d\d:\d\d:\d\d)", text):  # D:HH:MM:SS, as in PBS
         return f"{colons[1]}-{colons[2][1:]}"
-    found = _UNITS.fullmatch(text)
-    if not found or not any(found.groups()):
+    unit_match = _UNITS.fullmatch(text)
+    if not unit_match or not any(unit_match.groups()):
         return ""
-    return _format_time({name: int(number or 0) for name, number in found.groupdict().items()})
+    return _format_time({name: int(number or 0) for name, number in unit_match.groupdict().items()})
 
 
 def _propose_memory(text: str) -> str:
@@ -106,21 +106,21 @@ def _propose_gpus(text: str) -> str:
 
 
 def _propose_option(text: str) -> str:
-    named = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(?:(?:=| +)(.*))?", text)  # --account lab, hold
-    option = f"--{named[1]}" + (f"={named[2]}" if named[2] else "") if named else ""
+    option_match = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(?:(?:=| +)(.*))?", text)  # --account lab, hold
+    option = f"--{option_match[1]}" + (f"={option_match[2]}" if option_match[2] else "") if option_match else ""
     return option if option != text else ""
 
 
 def _propose_mail_types(text: str) -> str:
-    """Return a valid list of events with the same meaning; empty if one of them has none."""
-    known = {word: event for event, names in _MAIL_TYPES.items() for word in (event.lower(), *names.split())}
-    events = [known.get(word.lower(), "") for word in re.split(r"[,;|\s]+", text)]
+    """Return the --mail-type events for a list of words; empty if a word has no event."""
+    events_by_word = {word: event for event, names in _MAIL_TYPES.items() for word in (event.lower(), *names.split())}
+    events = [events_by_word.get(word.lower(), "") for word in re.split(r"[,;|\s]+", text)]
     return ",".join(events) if all(events) else ""
 
 
-def _format_time(numbers: dict[str, int]) -> str:
-    """Return Slurm's form of a time: ``1:30:00`` or ``2-00:00:00``."""
-    minutes, seconds = divmod(numbers["minutes"] * 60 + numbers["seconds"], 60)
-    hours, minutes = divmod(numbers["hours"] * 60 + minutes, 60)
-    days, hours = divmod(numbers["days"] * 24 + hours, 24)
+def _format_time(values_by_unit: dict[str, int]) -> str:
+    """Format a time as Slurm does: ``1:30:00`` or ``2-00:00:00``."""
+    minutes, seconds = divmod(values_by_unit["minutes"] * 60 + values_by_unit["seconds"], 60)
+    hours, minutes = divmod(values_by_unit["hours"] * 60 + minutes, 60)
+    days, hours = divmod(values_by_unit["days"] * 24 + hours, 24)
     return f"{days}-{hours:02}:{minutes:02}:{seconds:02}" if days else f"{hours}:{minutes:02}:{seconds:02}"

@@ -17,7 +17,7 @@ _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT]?)", re.IGNORECASE | re.
 _MEBIBYTES = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 
 MEMORY_OPTIONS = "mem", "mem_per_cpu", "mem_per_gpu"
-"""The memory options, of which a job has at most one."""
+"""The memory options of sbatch; a job may have only one of them."""
 
 
 def parse_time(time: str | int) -> float:
@@ -28,7 +28,7 @@ def parse_time(time: str | int) -> float:
             ``days-hours:minutes:seconds``, ``UNLIMITED`` or ``INFINITE`` (sbatch(1), ``--time``).
 
     Raises:
-        ValueError: The text has none of these forms.
+        ValueError: The text has another format.
     """
     if str(time).upper() in {"UNLIMITED", "INFINITE"}:
         return float("inf")
@@ -37,25 +37,25 @@ def parse_time(time: str | int) -> float:
         raise ValueError("a time is minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS or UNLIMITED")
     fields = [int(field) for field in match["fields"].split(":")]
     if match["days"] is not None:
-        hours, minutes, rest = [*fields, 0, 0][:3]
-        return int(match["days"]) * 86400 + hours * 3600 + minutes * 60 + rest
+        hours, minutes, seconds = [*fields, 0, 0][:3]
+        return int(match["days"]) * 86400 + hours * 3600 + minutes * 60 + seconds
     if len(fields) == 3:
         return fields[0] * 3600 + fields[1] * 60 + fields[2]
     return fields[0] * 60 + (fields[1] if len(fields) == 2 else 0)
 
 
 FEATURE = re.compile(r"[\w.:-]+")
-"""A feature, or the number of nodes with it, in a ``--constraint`` such as ``a100&nvme`` or ``[rack1*2|rack2*4]``."""
+"""Pattern for a feature or a node count in a ``--constraint`` such as ``a100&nvme`` or ``[rack1*2|rack2*4]``."""
 
 
 def parse_memory(memory: str | int) -> float:
     """Parse a Slurm memory size and return it in MiB.
 
     Args:
-        memory: A number with an optional K, M (the default), G or T (sbatch(1), ``--mem``).
+        memory: A number with an optional suffix K, M (the default), G or T (sbatch(1), ``--mem``).
 
     Raises:
-        ValueError: The text is not a number with such a unit.
+        ValueError: The text has another format.
     """
     match = _MEMORY.fullmatch(str(memory))
     if not match:
@@ -72,7 +72,7 @@ MAIL_TYPES = (
     "NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "ARRAY_TASKS",
     "TIME_LIMIT", "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50",
 )  # fmt: skip
-"""The events of sbatch(1), ``--mail-type``."""
+"""The valid events for ``--mail-type`` of sbatch(1)."""
 
 
 def _require_mail_types(text: str) -> None:
@@ -82,7 +82,7 @@ def _require_mail_types(text: str) -> None:
 
 
 def require_sbatch_option(option: str) -> None:
-    """Check that a text is an sbatch option in its long form."""
+    """Check that a text is an sbatch option in long form, such as ``--name=value``."""
     if not isinstance(option, str) or not re.fullmatch(r"--[a-z][a-z-]*(=[^\x00-\x1f\x7f]*)?", option):
         raise ValueError("an sbatch option is written --name or --name=value")
 
@@ -122,56 +122,56 @@ def is_valid(field: str, value: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """The resources that a job requests, by sbatch's names and formats; None leaves an option to Slurm.
+    """The resources that a job requests, with sbatch's names and formats; None means that the option is not given.
 
     Raises:
-        FieldError: A value that sbatch would not accept.
+        FieldError: sbatch would not accept a value.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
     nodes: int | None = None
-    """Nodes."""
+    """Number of nodes."""
     ntasks: int | None = None
-    """MPI ranks in all."""
+    """Total number of MPI ranks."""
     ntasks_per_node: int | None = None
-    """MPI ranks on each node."""
+    """Number of MPI ranks on each node."""
     cpus_per_task: int | None = None
-    """CPU cores of each rank."""
+    """Number of CPU cores of each rank."""
     gpus_per_node: str | int | None = None
-    """GPUs on each node: a number, or type:number."""
+    """Number of GPUs on each node, or TYPE:NUMBER."""
     mem: str | int | None = None
-    """Memory on each node, in MiB or with K, M, G, T."""
+    """Memory on each node, in MiB or with a suffix K, M, G or T."""
     mem_per_cpu: str | int | None = None
-    """Memory for each CPU core, in MiB or with K, M, G, T."""
+    """Memory for each CPU core, in MiB or with a suffix K, M, G or T."""
     mem_per_gpu: str | int | None = None
-    """Memory for each GPU, in MiB or with K, M, G, T."""
+    """Memory for each GPU, in MiB or with a suffix K, M, G or T."""
     time: str | int | None = None
     """Time limit, in any of Slurm's formats."""
     partition: str | None = None
     """Partition (queue)."""
     account: str | None = None
-    """Account (project) that pays."""
+    """Account (project) that is charged for the job."""
     qos: str | None = None
     """Quality of service."""
     constraint: str | None = None
-    """Node features that are required."""
+    """Node features that the job needs."""
     nodelist: str | None = None
-    """Nodes that the job must have."""
+    """Nodes that the job must get."""
     exclude: str | None = None
-    """Nodes that the job must not have."""
+    """Nodes that the job must not get."""
     dependency: str | None = None
     """Jobs to wait for, such as afterok:1234."""
     job_name: str | None = None
     """Name of the job."""
     exclusive: bool | None = None
-    """Share the nodes with no other job."""
+    """Whether the job must not share its nodes with other jobs."""
     mail_type: str | None = None
-    """When to send mail: BEGIN, END, FAIL, ALL, ..."""
+    """Events of the job for which Slurm sends mail: BEGIN, END, FAIL, ALL, ..."""
     mail_user: str | None = None
-    """Where to send mail."""
+    """Recipient of the mail."""
     sbatch: tuple[str, ...] = ()
-    """Any other sbatch options, each as --name=value."""
+    """Other sbatch options, each as --name=value."""
 
     def __post_init__(self) -> None:
         options = (self.sbatch,) if isinstance(self.sbatch, str) else self.sbatch
@@ -184,17 +184,17 @@ class Resources:
 
     @property
     def gpus(self) -> int:
-        """GPUs on each node, as a number."""
+        """The number of GPUs on each node."""
         return int(str(self.gpus_per_node).split(":")[-1]) if self.gpus_per_node else 0
 
     @property
     def gpu_type(self) -> str | None:
-        """The GPU type in ``gpus_per_node``, if it names one."""
+        """The GPU type in ``gpus_per_node``; None if it contains only a number."""
         return str(self.gpus_per_node or "").rpartition(":")[0] or None
 
     @property
     def memory(self) -> tuple[float, str] | None:
-        """MiB on each node, and the option that requests them; None without such an option."""
+        """The requested memory on each node in MiB, and the option that requests it; None without such an option."""
         cores = (self.ntasks_per_node or 1) * (self.cpus_per_task or 1)
         for name, factor in {"mem": 1, "mem_per_cpu": cores, "mem_per_gpu": self.gpus}.items():
             if size := getattr(self, name):
@@ -203,21 +203,23 @@ class Resources:
 
     @property
     def ranks(self) -> int:
-        """The number of MPI ranks: ``ntasks``, or the ranks of a node times the nodes."""
+        """The total number of MPI ranks: ``ntasks``, or the ranks per node times the number of nodes."""
         return self.ntasks or (self.nodes or 1) * (self.ntasks_per_node or self.gpus or 1)
 
     def with_defaults(self, defaults: Resources) -> Resources:
         """Return these resources with defaults for the fields that are not set."""
-        explicit = self.explicit()
-        if explicit.keys() & set(MEMORY_OPTIONS):  # only one may be set: an explicit one replaces any default
-            explicit = {**dict.fromkeys(MEMORY_OPTIONS), **explicit}
-        return replace(defaults, **{**explicit, "sbatch": (*defaults.sbatch, *self.sbatch)})
+        explicit_values = self.explicit()
+        if explicit_values.keys() & set(
+            MEMORY_OPTIONS
+        ):  # only one memory option may be set: an explicit one replaces any default
+            explicit_values = {**dict.fromkeys(MEMORY_OPTIONS), **explicit_values}
+        return replace(defaults, **{**explicit_values, "sbatch": (*defaults.sbatch, *self.sbatch)})
 
     def with_layout(self, gpus_on_node: int | None) -> tuple[Resources, str | None]:
-        """Set missing numbers of nodes, ranks and GPUs: one rank per GPU, or one per node without GPUs.
+        """Set missing numbers of nodes, ranks and GPUs: one rank per GPU, or one rank per node without GPUs.
 
         Args:
-            gpus_on_node: GPUs of each node; None if unknown.
+            gpus_on_node: The number of GPUs of each node; None if unknown.
 
         Returns:
             The complete resources, and a warning if the ranks cannot use the GPUs of the nodes.
@@ -227,37 +229,39 @@ class Resources:
         """
         self._require_consistent()
         warning = None
-        gpus = self.gpus_per_node
-        requested_per_node = self.ntasks_per_node or (
+        gpus_per_node = self.gpus_per_node
+        requested_ranks_per_node = self.ntasks_per_node or (
             -(-self.ntasks // self.nodes) if self.ntasks and self.nodes else None
         )
-        if gpus is None and gpus_on_node:
-            if requested_per_node and requested_per_node > gpus_on_node:
+        if gpus_per_node is None and gpus_on_node:
+            if requested_ranks_per_node and requested_ranks_per_node > gpus_on_node:
                 warning = (
-                    f"{requested_per_node} ranks on a node with {gpus_on_node} GPUs: all ranks use the CPU "
+                    f"{requested_ranks_per_node} ranks on a node with {gpus_on_node} GPUs: all ranks use the CPU "
                     f"(--ntasks-per-node={gpus_on_node} gives each rank a GPU)"
                 )
             else:
-                gpus = str(min(requested_per_node or self.ntasks or gpus_on_node, gpus_on_node))
-        resources = replace(self, gpus_per_node=gpus)
-        per_node, nodes = self.ntasks_per_node, self.nodes
+                gpus_per_node = str(min(requested_ranks_per_node or self.ntasks or gpus_on_node, gpus_on_node))
+        resources = replace(self, gpus_per_node=gpus_per_node)
+        ranks_per_node, nodes = self.ntasks_per_node, self.nodes
         if self.ntasks is None:
-            nodes, per_node = nodes or 1, per_node or max(resources.gpus, 1)
-        elif resources.gpus:  # spread ranks evenly: else some would share a GPU while another is idle
-            nodes = nodes or -(-self.ntasks // (per_node or resources.gpus))
-            per_node = per_node or -(-self.ntasks // nodes)
-        elif nodes is None and per_node:
-            nodes = -(-self.ntasks // per_node)
-        return replace(resources, nodes=nodes, ntasks_per_node=per_node), warning
+            nodes, ranks_per_node = nodes or 1, ranks_per_node or max(resources.gpus, 1)
+        elif resources.gpus:  # spread ranks evenly, because otherwise ranks may share a GPU while another GPU is idle
+            nodes = nodes or -(-self.ntasks // (ranks_per_node or resources.gpus))
+            ranks_per_node = ranks_per_node or -(-self.ntasks // nodes)
+        elif nodes is None and ranks_per_node:
+            nodes = -(-self.ntasks // ranks_per_node)
+        return replace(resources, nodes=nodes, ntasks_per_node=ranks_per_node), warning
 
     def _require_consistent(self) -> None:
         def fail(message: str, hint: str) -> None:
             raise HpcrunError(message, hint=hint)
 
-        memory = [f"--{name.replace('_', '-')}={size}" for name in MEMORY_OPTIONS if (size := getattr(self, name))]
-        if len(memory) > 1:
+        memory_options = [
+            f"--{name.replace('_', '-')}={size}" for name in MEMORY_OPTIONS if (size := getattr(self, name))
+        ]
+        if len(memory_options) > 1:
             fail(
-                f"{' and '.join(memory)} exclude each other",
+                f"{' and '.join(memory_options)} exclude each other",
                 "give the memory of a node (--mem), of a core (--mem-per-cpu) or of a GPU (--mem-per-gpu)",
             )
         if self.ntasks and self.nodes and self.ntasks < self.nodes:

@@ -1,7 +1,7 @@
-"""Sandbox for templates: a rendered script may contain anything, but rendering must have no effects.
+"""A sandbox for templates, because rendering a template must have no side effects.
 
 Jinja's sandbox blocks access to Python's internals, but lets templates call other methods, such as a path's `unlink`.
-This sandbox lets them call only a list of functions and types.
+This sandbox allows only calls of listed functions and types.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from jinja2.bccache import Bucket
 
 _VALUE_TYPES = (str, bool, int, float, list, tuple, dict)
-"""Types whose methods have no effects; Jinja's sandbox blocks those that would change a list or dict."""
+"""Types whose methods have no side effects; Jinja's sandbox blocks methods that change a list or dict."""
 
 _HELPER_TYPES = (utils.Cycler, utils.Joiner)
 _CALLABLE_TYPES = (runtime.Macro, runtime.BlockReference, runtime.LoopContext, runtime.Undefined, utils.Joiner)
-"""Jinja's own types. Calling an undefined value raises its error."""
+"""Callable types of Jinja. Calling an undefined value raises an error."""
 
 _CALLABLES = (safe_range, dict, utils.Namespace, *_HELPER_TYPES)
 
@@ -47,7 +47,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
 
 class PrivateBytecodeCache(FileSystemBytecodeCache):
-    """A cache of this user's compiled templates. They are code: files that others could have written are not loaded."""
+    """A cache of compiled templates, which are code: files that other users could have written are not loaded."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(directory, "sandboxed-%s")
@@ -58,8 +58,12 @@ class PrivateBytecodeCache(FileSystemBytecodeCache):
         with suppress(OSError, ValueError, EOFError, TypeError):
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(descriptor, "rb") as file:
-                status = os.fstat(descriptor)
-                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077:
+                file_stat = os.fstat(descriptor)
+                if (
+                    stat.S_ISREG(file_stat.st_mode)
+                    and file_stat.st_uid == os.geteuid()
+                    and not file_stat.st_mode & 0o077
+                ):
                     bucket.load_bytecode(file)
 
     def dump_bytecode(self, bucket: Bucket) -> None:

@@ -1,4 +1,4 @@
-"""The interface of schedulers, which start job scripts; their modules are in `hpcrun.schedulers`."""
+"""The interface of schedulers, which start job scripts. The implementations are in `hpcrun.schedulers`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UnrecordedJob:
-    """A job whose submission was not recorded; the attributes are those of `hpcrun.jobs.run_files.Submission`.
+    """A job whose submission was not recorded, with the attributes that `hpcrun.jobs.run_files.Submission` needs.
 
     Attributes:
-        job_id: Its id.
-        start_time: The start of its script's process on this host; None if it has ended, False for a job of a queue.
-        host: The host that it was submitted on; None for this host.
-        command: The command line that submitted it.
+        job_id: The job id.
+        start_time: The start time of the script's process on this host, in clock ticks since boot; None if it has
+            ended, False for a job in a queue.
+        host: The host on which the job was submitted; None for this host.
+        command: The command line that submitted the job.
     """
 
     job_id: str
@@ -38,21 +39,22 @@ class UnrecordedJob:
 
 
 class Scheduler(ABC):
-    """A program that starts job scripts, and what hpcrun needs to know of it.
+    """A program that starts job scripts.
 
     A package adds a scheduler by an entry point in the group ``hpcrun.schedulers`` that refers to an instance.
 
     Attributes:
-        name: Its name in site files. Its job template is ``NAME.sh.j2``.
-        title: Its name in messages.
-        has_queue: Whether jobs wait until the scheduler gives them nodes; otherwise they start on this host at once.
-        transport: How ranks start on a job's nodes: by Slurm, over ssh, or on the script's host only.
-        abilities: Its optional abilities: ``sweep`` (start each task of a sweep), ``requeue`` (start a job again),
-            ``memory_retries`` (start it again with more memory) and ``dependency`` (hold a job until others end).
-        uses_slurm: Whether Slurm's commands and the options of sbatch apply to its jobs.
-        max_poll_seconds: The longest interval between two queries while a command waits for a job.
-        templates: The folder of its job template; None for hpcrun's own.
-        bash_file: The file of its bash functions, which job.bash loads: those of ``shell/local.bash``.
+        name: The scheduler's name in site files. The job template is ``NAME.sh.j2``.
+        title: The scheduler's name in messages.
+        has_queue: Whether jobs wait in a queue for nodes; if not, they start on this host at once.
+        transport: How ranks start on a job's nodes: by Slurm (slurm), over ssh (ssh), or on the script's host only
+            (host).
+        abilities: The optional abilities: ``sweep`` (job arrays), ``requeue`` (start a job again), ``memory_retries``
+            (start a job again with more memory) and ``dependency`` (hold a job until other jobs end).
+        uses_slurm: Whether Slurm commands and sbatch options apply to the scheduler's jobs.
+        max_poll_seconds: The maximum interval in seconds between two queries of a command that waits for a job.
+        templates: The folder with the job template; None for hpcrun's own folder.
+        bash_file: The file with the scheduler's bash functions, the same functions as in ``shell/local.bash``.
     """
 
     name: ClassVar[str]
@@ -66,18 +68,18 @@ class Scheduler(ABC):
     bash_file: ClassVar[Path]
 
     def directives(self, spec: JobSpec) -> list[str]:  # noqa: ARG002
-        """Return the options of a job for its template, such as those of ``#SBATCH``."""
+        """Return the options for the directives in a job script, such as ``#SBATCH`` lines."""
         return []
 
     def bash_options(self, spec: JobSpec) -> dict[str, object]:  # noqa: ARG002
-        """Return the options of job.bash that only this scheduler's jobs have."""
+        """Return the options of job.bash that are specific to this scheduler."""
         return {}
 
     def check(self, spec: JobSpec) -> list[str]:  # noqa: ARG002
         """Return warnings about a job that the scheduler accepts, but does not start.
 
         Raises:
-            HpcrunError: No node can ever run it.
+            HpcrunError: No node can ever run the job.
         """
         return []
 
@@ -98,16 +100,16 @@ class Scheduler(ABC):
         """Find the jobs of runs whose submission was not recorded.
 
         Returns:
-            The job of each run directory; None if the run has no job. Runs whose job is uncertain are left out.
+            The job of each run, by run directory; None if the run has no job. Runs with an uncertain job are omitted.
         """
 
     @abstractmethod
     def query_states(self, runs: Sequence[Run]) -> dict[Run, State]:
-        """Return the state of each submitted run, by one query for all."""
+        """Return the state of each submitted run, with one query for all runs."""
 
     @abstractmethod
     def request_stop(self, run: Run) -> bool:
-        """Request the ranks of a job to write a checkpoint and exit; return whether a process received the signal."""
+        """Signal the ranks of a job to write a checkpoint and exit; return whether a process received the signal."""
 
     @abstractmethod
     def cancel(self, *runs: Run) -> None:
@@ -120,7 +122,7 @@ class Scheduler(ABC):
             The new job id.
 
         Raises:
-            HpcrunError: The scheduler refused the job, did not answer, or cannot do this.
+            HpcrunError: The scheduler refused the job, did not answer, or cannot resume jobs.
         """
         raise HpcrunError(f"hpcrun cannot resume jobs of {self.title}", hint=f"type {self.rerun_command(run)}")
 
@@ -134,7 +136,7 @@ REGISTRY: Registry[Scheduler] = Registry("scheduler", Scheduler, ("slurm", "loca
 
 @cache
 def find_scheduler(name: str) -> Scheduler:
-    """Return the scheduler of an existing job; a substitute that knows no job if its package is not installed."""
+    """Return the scheduler of an existing job; a substitute if the scheduler's package is not installed."""
     try:
         return REGISTRY.load(name)
     except HpcrunError as error:

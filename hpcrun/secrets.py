@@ -1,7 +1,7 @@
-"""Detection, masking and storage of secrets, by their names and formats.
+"""Detection, masking and storage of secrets, which are recognized by their names and formats.
 
-A job's secrets are in ``secrets.env`` in its run directory, readable only by its owner. Its record and its script have
-placeholders, ``<secret 1>`` and so on, which the script replaces with the values in that file.
+The secrets of a job are in ``secrets.env`` in the run directory, which only the owner can read. The job's record and
+script contain placeholders, ``<secret 1>`` and so on, which the script replaces with the values in ``secrets.env``.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECRETS_FILE = "secrets.env"
-"""The file in a run directory; the tasks of a sweep share the sweep's."""
+"""The name of the file in a run directory; the tasks of a sweep share the file of the sweep."""
 
 PLACEHOLDER = re.compile(r"<secret (\d+)>")
 
 MIN_KNOWN_LENGTH = 4
-"""Minimum length of a secret that is masked wherever its text occurs."""
+"""Minimum length in characters of a secret that is masked wherever it occurs."""
 
 _PASSWORD_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET")  # also in PGPASSWORD
 _TOKEN_WORDS = {
     "TOKEN", "APITOKEN", "AUTHTOKEN", "ACCESSTOKEN", "APIKEY", "SECRETKEY", "ACCESSKEY", "CREDENTIAL", "CREDENTIALS",
 }  # fmt: skip
-_PASS_WORD = re.compile(r"(?!BYPASS$|COMPASS$).*PASS|PWD")  # of a password (SSHPASS), if the value is not a word
+_PASS_WORD = re.compile(r"(?!BYPASS$|COMPASS$).*PASS|PWD")  # such as SSHPASS, if the value is not a word
 _KEY_PREFIXES = {
     "API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "SIGNING", "ENCRYPTION", "ACCOUNT", "MASTER", "STORAGE",
     "WANDB", "OPENAI", "ANTHROPIC", "AZURE",
 }  # fmt: skip
-"""Words that make a secret of a following KEY."""
-_RANDOM = re.compile(r"(?=[A-Za-z+/]*\d)(?=[\d+/]*[A-Za-z])[A-Za-z0-9+/]{20,}={0,2}")
-"""A value without words, as services generate it; a secret in any KEY with a name, such as KAGGLE_KEY."""
+"""Words with which a following word KEY is the name of a secret, as in API_KEY."""
+_RANDOM_VALUE = re.compile(r"(?=[A-Za-z+/]*\d)(?=[\d+/]*[A-Za-z])[A-Za-z0-9+/]{20,}={0,2}")
+"""Pattern of a generated value without words, which is a secret in any NAME_KEY, such as KAGGLE_KEY."""
 _TEXT_TOKEN_PREFIXES = {
     "PAD", "EOS", "BOS", "UNK", "CLS", "SEP", "MASK", "SPECIAL", "START", "END", "STOP", "IMAGE", "PER", "NEXT", "NUM",
 }  # fmt: skip
-"""Words before TOKEN where it is a token of a text."""
+"""Words with which a following word TOKEN means a token of a text, as in EOS_TOKEN."""
 
 SECRET_PATTERN = re.compile(
     r"(?<=://)[^\s/:@'\"]{0,200}:[^\s/'\"$]{1,200}(?=@)"  # user and password in a URL; it may contain an @
@@ -56,85 +56,87 @@ SECRET_PATTERN = re.compile(
     r"|(?<=[?&]X-Goog-Signature=)[^\s&'\"]{8,}"  # signed URLs
     r"|(?<=://hooks\.slack\.com/services/)[\w/]{8,}"
 )
-"""Values that are secrets in any context; the prefixes are those that the services document."""
+"""Pattern of values that are secrets in any context; services document these prefixes."""
 
 _ASSIGNMENT = re.compile(r"(?<![\w.-])(-{0,2}[A-Za-z][\w.-]{0,60})(=|[\"']?\s*[:=]\s*(?=[\"']))([\"']?)([^\s\"',;&]+)")
 _OPTION = re.compile(r"(?<!\S)(--[A-Za-z][\w.-]{0,60})( )()(?!-)(\S+)")
-_UNQUOTED = re.compile(
+_UNQUOTED_ASSIGNMENT = re.compile(
     r"^([+ -]?[ \t]*(?:export +|- +)?[A-Za-z][\w.-]{0,60})(=|: +)()(?=\S*\d)([\w+/=-]{6,})(?=\s*$)", re.MULTILINE
 )  # a line of an env file or of YAML
-_LITERAL = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]{0,60})([\"']?\s*[:=]\s*)([\"'])([^\s\"']+)")
+_LITERAL_ASSIGNMENT = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]{0,60})([\"']?\s*[:=]\s*)([\"'])([^\s\"']+)")
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return whether a value is a secret by its name: that of HF_TOKEN and --api-key is, that of --num-tokens is not.
+    """Return whether a value is a secret by its name: as HF_TOKEN and --api-key, but not --num-tokens.
 
     Args:
         name: The name of a variable or option.
-        value: Its value; numbers, paths, references to variables and short values are no secrets.
+        value: The value; numbers, paths, references to variables and short values are not secrets.
     """
     words = [word.upper() for word in re.split(r"[_.\W]+|(?<=[a-z])(?=[A-Z])", name) if word and not word.isdigit()]
     if not words or _is_path(value) or value.lower() in {"", "true", "false", "none", "null"}:
         return False
-    before, last = words[-2:-1], words[-1]
-    if last.endswith(_PASSWORD_ENDINGS):
+    previous_words, last_word = words[-2:-1], words[-1]
+    if last_word.endswith(_PASSWORD_ENDINGS):
         return True
     if len(value) < 6 or re.fullmatch(r"[\d.]+|[<\[].*[>\]]", value):
         return False
-    if _PASS_WORD.fullmatch(last):
+    if _PASS_WORD.fullmatch(last_word):
         return not re.fullmatch(r"[A-Za-z_-]+", value)
-    is_text_token = before and before[0] in _TEXT_TOKEN_PREFIXES
-    return (last in _TOKEN_WORDS and not is_text_token) or (
-        last == "KEY" and bool(before) and (before[0] in _KEY_PREFIXES or bool(_RANDOM.fullmatch(value)))
+    is_text_token = previous_words and previous_words[0] in _TEXT_TOKEN_PREFIXES
+    return (last_word in _TOKEN_WORDS and not is_text_token) or (
+        last_word == "KEY"
+        and bool(previous_words)
+        and (previous_words[0] in _KEY_PREFIXES or bool(_RANDOM_VALUE.fullmatch(value)))
     )
 
 
 def _is_path(value: str) -> bool:
-    """Return whether a value is a path or a reference to a variable, not base64 that begins with a slash."""
+    """Return whether a value is a path or a reference to a variable; base64 may also begin with a slash."""
     if value.startswith("/") and re.fullmatch(r"[A-Za-z0-9+/]{30,}={0,2}", value):
         return not all(re.search(kind, value) for kind in ("[A-Z]", "[a-z]", "[0-9]"))
     return value.startswith(("/", "~", "$", "./"))
 
 
 def mask(text: str) -> str:
-    """Replace secrets in a text by ``***``."""
+    """Replace the secrets in a text by ``***``."""
     return _replace_values(_ASSIGNMENT, SECRET_PATTERN.sub("***", text), _mask)
 
 
 def mask_command(text: str) -> str:
-    """Replace secrets in a command line by ``***``, including the word after ``--password``."""
+    """Replace the secrets in a command line by ``***``, also those after an option, as in ``--password WORD``."""
     return _replace_values(_OPTION, mask(text), _mask)
 
 
-def mask_known(value: Any, known: Iterable[str]) -> Any:
-    """Replace known secrets by ``***``, in any context.
+def mask_known(value: Any, secrets: Iterable[str]) -> Any:
+    """Replace known secrets in a value by ``***``.
 
     Args:
-        value: A text, or tables and lists of texts; other values stay as they are.
-        known: The secrets; those shorter than `MIN_KNOWN_LENGTH` are parts of many words, and stay.
+        value: A text, or a table or list of texts; other values are not changed.
+        secrets: The secrets; those shorter than `MIN_KNOWN_LENGTH` are ignored, because they may be parts of words.
     """
-    found = sorted(
-        (one for one in known if len(one) >= MIN_KNOWN_LENGTH), key=len, reverse=True
-    )  # one may contain another
-    return _replace_known(value, found) if found else value
+    long_secrets = sorted(
+        (one for one in secrets if len(one) >= MIN_KNOWN_LENGTH), key=len, reverse=True
+    )  # longest first, because a secret may contain another one
+    return _replace_known(value, long_secrets) if long_secrets else value
 
 
-def _replace_known(value: Any, known: list[str]) -> Any:
+def _replace_known(value: Any, secrets: list[str]) -> Any:
     if isinstance(value, dict):
-        return {key: _replace_known(one, known) for key, one in value.items()}
+        return {key: _replace_known(one, secrets) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_replace_known(one, known) for one in value)
+        return type(value)(_replace_known(one, secrets) for one in value)
     if isinstance(value, str):
-        for secret in known:
+        for secret in secrets:
             value = value.replace(secret, "***")
     return value
 
 
 def mask_value(value: Any, name: str = "") -> Any:
-    """Replace secrets in a value by ``***``, by its name, by the keys in it, and by their format.
+    """Replace the secrets in a value by ``***``, recognized by the name of the value, keys in it, or their format.
 
     Args:
-        value: A text, or tables and lists of texts; other values stay as they are.
+        value: A text, or a table or list of texts; other values are not changed.
         name: The name of the value.
     """
     if isinstance(value, dict):
@@ -145,8 +147,10 @@ def mask_value(value: Any, name: str = "") -> Any:
 
 
 def mask_code(text: str) -> str:
-    """Replace secrets in source code by ``***``: literals, and lines of env files and YAML, by their name or format."""
-    return _replace_values(_UNQUOTED, _replace_values(_LITERAL, SECRET_PATTERN.sub("***", text), _mask), _mask)
+    """Replace the secrets in source code by ``***``: in literals, and in lines of env files and YAML."""
+    return _replace_values(
+        _UNQUOTED_ASSIGNMENT, _replace_values(_LITERAL_ASSIGNMENT, SECRET_PATTERN.sub("***", text), _mask), _mask
+    )
 
 
 def _mask(_value: str) -> str:
@@ -159,23 +163,23 @@ def _replace_values(pattern: re.Pattern[str], text: str, replace: Callable[[str]
     Args:
         pattern: A pattern with groups for name, separator, quote and value.
         text: The text.
-        replace: Returns the replacement of a secret.
-        levels: How many assignments to search in a value that is no secret, as in ``--env=HF_TOKEN=...``.
+        replace: Function that returns the replacement of a secret.
+        levels: Maximum depth of assignments within a value that is not a secret, as in ``--env=HF_TOKEN=...``.
     """
 
     def replace_match(match: re.Match[str]) -> str:
-        name, between, quote, value = match.groups()
+        name, separator, quote, value = match.groups()
         if is_secret(name, value):
             value = replace(value)
         elif levels and "=" in value:
             value = _replace_values(_ASSIGNMENT, value, replace, levels - 1)
-        return f"{name}{between}{quote}{value}"
+        return f"{name}{separator}{quote}{value}"
 
     return pattern.sub(replace_match, text)
 
 
 class Vault:
-    """The secrets of a job, in order, which are replaced by placeholders in its command line and variables."""
+    """The secrets of a job, in order; placeholders replace them in the job's command line and variables."""
 
     def __init__(self) -> None:
         self.values: list[str] = []
@@ -187,19 +191,19 @@ class Vault:
         return f"<secret {self.values.index(value) + 1}>"
 
     def redact(self, text: str) -> str:
-        """Replace the secrets in a text by placeholders; text that looks like a placeholder is stored, too."""
+        """Replace the secrets in a text, and texts in the form of a placeholder, by placeholders."""
         text = PLACEHOLDER.sub(lambda match: f"\0{match[1]}\0", text)
         text = SECRET_PATTERN.sub(lambda match: self.store(match[0]), text)
         return re.sub(r"\0(\d+)\0", lambda match: self.store(f"<secret {match[1]}>"), text)
 
-    def redact_variables(self, given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    def redact_variables(self, variables: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
         """Replace the secrets in variables, or other named values, by placeholders."""
-        return tuple((name, self._redact_value(name, value)) for name, value in given)
+        return tuple((name, self._redact_value(name, value)) for name, value in variables)
 
-    def redact_argv(self, words: Iterable[str]) -> tuple[str, ...]:
+    def redact_argv(self, argv: Iterable[str]) -> tuple[str, ...]:
         """Replace the secrets in a command line: in ``--name=value``, ``--name value`` and ``NAME=value``."""
         redacted, option = list[str](), ""
-        for word in words:
+        for word in argv:
             name, equals, value = word.partition("=")
             if option and not word.startswith("-") and is_secret(option, word):
                 redacted.append(self.store(word))
@@ -211,23 +215,23 @@ class Vault:
         return tuple(redacted)
 
     def _redact_value(self, name: str, value: str) -> str:
-        """Replace a value, or the secrets in it that have a name.
+        """Replace a value by a placeholder if it is a secret, or else the secrets with a name in it.
 
-        In ``--env=HF_TOKEN=...``, ``--set=ALL,API_KEY=...``, ``{"api_key": "..."}`` and a shell's ``curl --token ...``.
+        Examples: ``--env=HF_TOKEN=...``, ``--set=ALL,API_KEY=...``, ``{"api_key": "..."}`` and ``curl --token ...``.
         """
         if is_secret(name, value):
             return self.store(value)
         if "\0" in value:
-            return value  # the script cannot contain it, which rendering says
-        found = list[str]()
+            return value  # rendering the script raises the error about NUL
+        secrets = list[str]()
 
-        def take(secret: str) -> str:
-            found.append(secret)
-            return f"\0{len(found) - 1}\0"
+        def collect(secret: str) -> str:
+            secrets.append(secret)
+            return f"\0{len(secrets) - 1}\0"
 
-        pieces = _replace_values(_ASSIGNMENT, _replace_values(_OPTION, value, take), take).split("\0")
+        pieces = _replace_values(_ASSIGNMENT, _replace_values(_OPTION, value, collect), collect).split("\0")
         # literal, number, literal, number, ..., literal
-        return "".join(self.store(found[int(one)]) if i % 2 else self.redact(one) for i, one in enumerate(pieces))
+        return "".join(self.store(secrets[int(one)]) if i % 2 else self.redact(one) for i, one in enumerate(pieces))
 
 
 def write_secrets(folder: Path, values: Iterable[str]) -> None:
@@ -239,7 +243,7 @@ def write_secrets(folder: Path, values: Iterable[str]) -> None:
 
 
 def parse_secrets(content: str) -> list[str]:
-    """Return the values in the content of the file of `write_secrets`.
+    """Return the secrets in the content of a file from `write_secrets`.
 
     Raises:
         ValueError: A quote is not closed.
@@ -248,25 +252,25 @@ def parse_secrets(content: str) -> list[str]:
 
 
 def restore_secrets(text: str, folder: Path) -> str:
-    """Replace the placeholders in a JSON record by the secrets.
+    """Replace the placeholders in a JSON record by the secrets of its run directory.
 
     Raises:
-        HpcrunError: The secrets do not exist any more, or others can write their file.
+        HpcrunError: The file with the secrets does not exist any more, or other users can write it.
     """
     if not PLACEHOLDER.search(text):
         return text
     import json
 
-    who = None
+    other_writer = None
     try:
-        who = write_access.find_other_writer(folder / SECRETS_FILE, file_only=True)
+        other_writer = write_access.find_other_writer(folder / SECRETS_FILE, file_only=True)
         content = (folder / SECRETS_FILE).read_text(encoding="utf-8", errors="surrogateescape")
-        values = [] if who else parse_secrets(content)
-        return PLACEHOLDER.sub(lambda match: json.dumps(values[int(match[1]) - 1])[1:-1], text)
+        secrets = [] if other_writer else parse_secrets(content)
+        return PLACEHOLDER.sub(lambda match: json.dumps(secrets[int(match[1]) - 1])[1:-1], text)
     except (OSError, ValueError, IndexError) as error:
-        why = who or getattr(error, "strerror", None) or error
-        what = f"the secrets of this run cannot be read: {folder / SECRETS_FILE}: {why}"
-        raise HpcrunError(what, hint="submit it again, with the same -x NAME=VALUE and options") from None
+        reason = other_writer or getattr(error, "strerror", None) or error
+        message = f"the secrets of this run cannot be read: {folder / SECRETS_FILE}: {reason}"
+        raise HpcrunError(message, hint="submit it again, with the same -x NAME=VALUE and options") from None
 
 
 def _open_private(name: str, flags: int) -> int:

@@ -1,4 +1,4 @@
-"""The specification of a job, which rendering and submission read; ``job.json`` contains it."""
+"""The specification of a job, from which the script is rendered; ``job.json`` contains it."""
 
 from __future__ import annotations
 
@@ -35,29 +35,30 @@ class Task:
 
 @dataclass(frozen=True)
 class JobSpec(JobOptions):
-    """The validated data of a job script: the job's options, with the site's defaults, and the fields below.
+    """The validated specification of a job: its options, with the site's defaults, and the following attributes.
 
     Attributes:
         name: The job's name.
-        version: hpcrun's version.
+        version: The version of hpcrun.
         site: The site, resolved for the job.
         scheduler: The name of the scheduler that runs the script; local for bash on this host (also in an allocation).
         launcher: The name of the launcher that starts the ranks.
-        transport: How the launcher reaches the nodes: through Slurm, over ssh, or not at all (this host only).
-        resources: The final resources.
-        argv: The command line of one rank; empty for a sweep, whose tasks have their own.
-        python: Python interpreter, with hpcrun installed.
-        container: The container that ranks run in; None without a container.
-        directory: The directory the job was submitted from; ranks start there.
+        transport: How the launcher starts ranks on the nodes: by Slurm (slurm), over ssh (ssh), or on this host only
+            (host).
+        resources: The complete resources.
+        argv: The command line of one rank; empty for a sweep, whose tasks have separate command lines.
+        python: The Python interpreter, in which hpcrun is installed.
+        container: The container in which ranks run; None without a container.
+        directory: The directory in which the job was submitted, and in which the ranks start.
         run_dir: The run directory.
         template_folders: Folders with job script templates, highest layer first.
-        hostfile: The hostfile with the nodes; None if the job's environment names them.
-        environment: The variables of -x, in order; hpcrun expands nothing in them.
+        hostfile: The hostfile with the nodes; None if the scheduler's environment variables name the nodes.
+        environment: The variables of -x, in order; hpcrun does not expand their values.
         snapshot: The folder of which the job runs a copy; None if it runs the original code.
         tasks: The tasks of a sweep.
-        values: The values of one task of a sweep, in its own record.
-        trains_alone: Whether each rank would train a separate model: no communication is visible in its script.
-        secrets: The values of ``<secret 1>`` and so on in argv, environment and tasks; see `hpcrun.secrets`.
+        values: The names and values of the swept options, in the record of one task.
+        trains_alone: Whether each rank would train a separate model, because the script shows no communication.
+        secrets: The secrets for the placeholders ``<secret 1>`` and so on; see `hpcrun.secrets`.
     """
 
     name: str
@@ -83,20 +84,20 @@ class JobSpec(JobOptions):
 
     @property
     def has_gpus(self) -> bool:
-        """Whether its ranks get GPUs, also through raw sbatch options such as --gres."""
+        """Whether the job's ranks get GPUs, also by raw sbatch options such as --gres."""
         uses_sbatch = find_scheduler(self.scheduler).uses_slurm
-        raw = (*self.site.sbatch, *self.resources.sbatch) if uses_sbatch else ()
-        return not self.no_gpu and (self.resources.gpus > 0 or requests_gpus(raw))
+        raw_options = (*self.site.sbatch, *self.resources.sbatch) if uses_sbatch else ()
+        return not self.no_gpu and (self.resources.gpus > 0 or requests_gpus(raw_options))
 
     @property
     def gpus_per_rank(self) -> int:
-        """How many GPUs each rank gets."""
+        """The number of GPUs for each rank."""
         gpus = self.resources.gpus
         return max(gpus // (self.resources.ntasks_per_node or 1), 1) if gpus else 0
 
     @property
     def visible_gpus(self) -> int:
-        """How many GPUs each rank sees."""
+        """The number of GPUs that each rank sees."""
         return self.resources.gpus if self.gpus_visible == "node" else self.gpus_per_rank
 
     @property
@@ -110,13 +111,13 @@ class JobSpec(JobOptions):
         """The paths that each node copies to its local disk, with the names of the copies."""
         return name_copies(self)
 
-    def for_task(self, number: int) -> JobSpec:
-        """Return the specification of one task of a sweep; its run directory is in the sweep's.
+    def for_task(self, task_number: int) -> JobSpec:
+        """Return the specification of one task of a sweep, whose run directory is in that of the sweep.
 
         Args:
-            number: The task's number; the first is 0.
+            task_number: The task's number, from 0 on.
         """
-        task, directory = self.tasks[number], self.run_dir / f"{self.run_dir.name}.{number}"
+        task, directory = self.tasks[task_number], self.run_dir / f"{self.run_dir.name}.{task_number}"
         return replace(self, argv=task.argv, values=task.values, run_dir=directory, tasks=(), max_parallel=None)
 
     def as_json(self) -> dict[str, Any]:

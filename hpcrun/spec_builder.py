@@ -1,4 +1,4 @@
-"""The specification of a job, from its request, placement and commands."""
+"""Creation of the specification of a job from its request, placement and commands."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Commands:
-    """What a job runs.
+    """The program of a job, and its arguments.
 
     Attributes:
         program: The program.
-        args: Its arguments.
+        args: The arguments of the program.
         tasks: The values and arguments of each task of a sweep; empty without a sweep.
         start: The folder in which the job was submitted.
     """
@@ -45,17 +45,17 @@ class Commands:
 def build_spec(
     request: Request, place: Placement, commands: Commands, run_dir: Path, snapshot: Snapshot | None
 ) -> JobSpec:
-    """Return the specification of a job; secrets in its command line and variables are placeholders.
+    """Return the specification of a job, with placeholders for secrets in its command line and variables.
 
     Args:
         request: The options of the job, with absolute paths.
-        place: Its nodes and resources.
-        commands: What it runs.
-        run_dir: The path of its run directory.
-        snapshot: The copy of the code that it runs; None if it runs the code itself.
+        place: The nodes and resources of the job.
+        commands: The program of the job, and its arguments.
+        run_dir: The path of the run directory.
+        snapshot: The copy of the code that the job runs; None if the job runs the original code.
 
     Raises:
-        HpcrunError: The container is invalid, or the site forbids to requeue a sweep.
+        HpcrunError: The container is invalid, or the site forbids requeueing the tasks of a sweep.
     """
     container = job_software.select_container(request, place.site)
     python = find_interpreter(place.site)
@@ -94,13 +94,13 @@ def build_spec(
 
 
 def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
-    """Return the folders of templates, highest layer first; a scheduler's own are below those of sites and users."""
+    """Return the folders of templates, highest layer first, including that of the scheduler."""
     *layers, own = template_folders(project.used_layers())
     return (*layers, *filter(None, [scheduler.templates]), own)
 
 
 def _job_options(request: Request, place: Placement, commands: Commands) -> dict[str, Any]:
-    """Return the options of the job, with the site's defaults; on a host with GPUs, a job may request none of them."""
+    """Return the options of the job, with the site's defaults."""
     target, framework = place.target, request.framework
     if place.resources.ranks > 1:
         framework = distribution.find_framework(_command_words(commands), commands.start, framework)
@@ -119,7 +119,7 @@ def _job_options(request: Request, place: Placement, commands: Commands) -> dict
 def _max_requeue(request: Request, place: Placement, *, is_sweep: bool) -> int:
     if "requeue" not in place.target.scheduler.abilities:
         return 0
-    if is_sweep and not place.site.restart.requeue:  # a task would submit all tasks again
+    if is_sweep and not place.site.restart.requeue:  # resubmitting the script of one task would submit all tasks again
         if request.max_requeue:
             what = (
                 f"site {place.site.name} forbids requeueing (restart.requeue), which tasks of a sweep need to continue"

@@ -1,4 +1,4 @@
-"""From a request to a run directory, in named steps: site, resources, launcher, code, spec, script."""
+"""Planning of a job from a request (site, resources, launcher, code, script), and creation of its run directory."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """A job before it is submitted: the objects that `create` and the scheduler use.
+    """A planned job, from which `create` makes the run directory.
 
     Attributes:
-        spec: The job.
-        script: Its rendered script.
+        spec: The specification of the job.
+        script: The rendered job script.
         loaded_site: The site and how it was selected.
         warnings: Messages to show before the job is submitted.
         packages: Python packages that the program imports.
         code: The folder of the user's code.
-        snapshot: What to copy of the code; None where the job runs the code itself.
-        copied: The snapshot of another run, where the job gets a copy of that one.
-        missing_data: The error for data that the program would not find.
+        snapshot: The copy of the code to make; None if the job runs the original code.
+        copied: The snapshot of another run to copy again; None without one.
+        missing_data: The error about data that the program would not find; None if no data are missing.
     """
 
     spec: JobSpec
@@ -57,7 +57,7 @@ class Plan:
 
 
 def prepare(request: Request) -> Plan:
-    """Plan a job and render its script. Write and submit nothing.
+    """Plan a job and render its script. Nothing is written or submitted.
 
     Raises:
         HpcrunError: The job cannot run.
@@ -81,8 +81,8 @@ def plan(
         request: The options of the job.
         loaded_site: The site.
         program: The program to run.
-        args: Its arguments.
-        tasks: Values and arguments of each task of an earlier sweep; None for those that the request describes.
+        args: The arguments of the program.
+        tasks: Values and arguments of the tasks of an earlier sweep; None to take the sweep from the request.
         directory: The working directory of the ranks; None for the current directory.
         copied: The snapshot of another run, which contains the program, to copy again.
 
@@ -93,21 +93,21 @@ def plan(
 
     trust.require_trusted(loaded_site)
     project.require_unchanged()
-    place = placement.place(request, _expand_slurm_conf(loaded_site.site), program)
-    plan_checks.require_site_can_run(loaded_site, place)
-    request = replace(request, **staging.resolve_paths(request, place.site))
+    job_placement = placement.place(request, _expand_slurm_conf(loaded_site.site), program)
+    plan_checks.require_site_can_run(loaded_site, job_placement)
+    request = replace(request, **staging.resolve_paths(request, job_placement.site))
     commands = _build_commands(request, program, args, tasks, directory or Path.cwd())
-    plan_checks.require_abilities(request, place, is_sweep=bool(commands.tasks))
-    run_root = find_run_root(place.site, place.resources.account)
-    run_dir = run_creation.new_run_directory(run_root, place.resources.job_name or program.name)
-    snapshot, snapshot_warnings = _plan_snapshot(request, place.site, commands, run_dir, copied)
-    spec = build_spec(request, place, commands, run_dir, snapshot)
+    plan_checks.require_abilities(request, job_placement, is_sweep=bool(commands.tasks))
+    run_root = find_run_root(job_placement.site, job_placement.resources.account)
+    run_dir = run_creation.new_run_directory(run_root, job_placement.resources.job_name or program.name)
+    snapshot, snapshot_warnings = _plan_snapshot(request, job_placement.site, commands, run_dir, copied)
+    spec = build_spec(request, job_placement, commands, run_dir, snapshot)
     script = render(spec)
     return Plan(
         spec,
         script,
         loaded_site,
-        warnings=(*place.warnings, *snapshot_warnings, *plan_checks.find_warnings(spec)),
+        warnings=(*job_placement.warnings, *snapshot_warnings, *plan_checks.find_warnings(spec)),
         packages=program.packages,
         code=program.code_folder(commands.start),
         snapshot=snapshot,
@@ -117,7 +117,7 @@ def plan(
 
 
 def find_missing_software(plan: Plan) -> tuple[str, ...]:
-    """Return why `create` would refuse a plan on this machine; a dry run only warns of it."""
+    """Return warnings for a dry run about software or data with which `create` would refuse the plan on this host."""
     try:
         job_software.require_software(plan.spec)
     except HpcrunError as error:
@@ -126,10 +126,10 @@ def find_missing_software(plan: Plan) -> tuple[str, ...]:
 
 
 def create(plan: Plan) -> Run:
-    """Create the run directory of a plan, ready to be submitted.
+    """Create the run directory of a planned job.
 
     Raises:
-        HpcrunError: It cannot be created, or software that the job needs is not installed.
+        HpcrunError: The run directory cannot be created, or software or data that the job needs are missing.
     """
     job_software.require_software(plan.spec)
     if plan.missing_data:
@@ -145,15 +145,15 @@ def create(plan: Plan) -> Run:
         except HpcrunError:
             run_creation.discard_run(run)
             raise
-    before = plan.copied.parent if plan.copied else None
+    earlier_run = plan.copied.parent if plan.copied else None
     provenance.write_provenance(
-        run.directory, plan.loaded_site, plan.code, earlier_run=before, secrets=plan.spec.secrets
+        run.directory, plan.loaded_site, plan.code, earlier_run=earlier_run, secrets=plan.spec.secrets
     )
     return run
 
 
 def _expand_slurm_conf(site: Site) -> Site:
-    """Expand the variables of ``slurm_conf`` now: later commands query the same Slurm, whatever is set by then."""
+    """Expand variables in ``slurm_conf``, so that later commands query the same Slurm cluster in any environment."""
     return replace(site, slurm_conf=expand_slurm_conf(site.slurm_conf)) if site.slurm_conf else site
 
 
@@ -164,23 +164,23 @@ def _build_commands(
     tasks: Sequence[tuple[Values, tuple[str, ...]]] | None,
     start: Path,
 ) -> Commands:
-    """Return the commands of a job: with copied data, with the tasks of its sweep, and with paths in place of jobs."""
+    """Return the commands of a job; arguments that name staged data or earlier jobs are replaced by paths."""
     args = staging.set_data_option(program, args, staging.name_copies(request))
     tasks = sweep.build_tasks(request.sweep, args, program.option_names) if tasks is None else tasks
-    resolved = [(values, run_arguments.resolve_runs(program, words)) for values, words in tasks]
-    return Commands(program, run_arguments.resolve_runs(program, args), resolved, start)
+    resolved_tasks = [(values, run_arguments.resolve_runs(program, words)) for values, words in tasks]
+    return Commands(program, run_arguments.resolve_runs(program, args), resolved_tasks, start)
 
 
 def _plan_snapshot(
-    request: Request, site: Site, commands: Commands, run_dir: Path, copied: Path | None
+    request: Request, site: Site, commands: Commands, run_dir: Path, snapshot_to_copy: Path | None
 ) -> tuple[Snapshot | None, tuple[str, ...]]:
-    """Plan a snapshot; warn where the site's cannot be made, and refuse where a requested one cannot."""
-    if not (copied or (site.snapshot if request.snapshot is None else request.snapshot)):
+    """Plan a snapshot of the code. If it cannot be made, warn, or raise an error if the user requests it."""
+    if not (snapshot_to_copy or (site.snapshot if request.snapshot is None else request.snapshot)):
         return None, ()
     from hpcrun.provenance.snapshot import Snapshot, plan_snapshot
 
-    if copied:
-        return Snapshot(copied, run_dir / "code", "folder", (), run_dir.parent), ()
+    if snapshot_to_copy:
+        return Snapshot(snapshot_to_copy, run_dir / "code", "folder", (), run_dir.parent), ()
     try:
         return plan_snapshot(commands.program, run_dir, commands.start), ()
     except HpcrunError as error:

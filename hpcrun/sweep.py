@@ -1,4 +1,4 @@
-"""Parameter sweeps: one task per combination of values, all in one job array."""
+"""Parameter sweeps: each combination of values is a task of a job array."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RANGE = re.compile(rf"({_INTEGER})\.\.({_INTEGER})(?:\.\.([0-9]{{1,99}}))?")
 
 
 def parse_axis(word: str) -> Axis:
-    """Parse the option of a sweep's axis.
+    """Parse the value of ``--sweep``, an axis of a sweep.
 
     Args:
         word: ``NAME=VALUE,VALUE,...``. A value may be a range of whole numbers: ``FIRST..LAST`` or
@@ -37,17 +37,17 @@ def parse_axis(word: str) -> Axis:
     Raises:
         HpcrunError: The word has another format.
     """
-    name, equals, text = word.partition("=")
-    if not equals:
+    name, separator, text = word.partition("=")
+    if not separator:
         raise HpcrunError(f"--sweep {word}: not NAME=VALUES", hint=_HINT)
     if text[:1] in _BRACKETS and text.endswith(_BRACKETS[text[0]]) and "," in text:
         raise HpcrunError(
             f"--sweep {word}: brackets around the values", hint=f"--sweep {name}={text[1:-1].replace(' ', '')}"
         )
     if call := re.fullmatch(r"range\((?:(\d+),)?(\d+)\)", text.replace(" ", "")):  # Python's
-        first, end = int(call[1] or 0), int(call[2])
+        start, stop = int(call[1] or 0), int(call[2])
         raise HpcrunError(
-            f"--sweep {word}: not a range of hpcrun", hint=f"--sweep {name}={first}..{max(end - 1, first)}"
+            f"--sweep {word}: not a range of hpcrun", hint=f"--sweep {name}={start}..{max(stop - 1, start)}"
         )
     if "," not in text and len(words := text.split()) > 1:
         hint = f"commas separate values: --sweep {name}={','.join(words)}; an argument with one value goes after --"
@@ -55,43 +55,49 @@ def parse_axis(word: str) -> Axis:
     return name, tuple(value for part in text.split(",") for value in _expand_range(name, part.strip()))
 
 
-def _expand_range(name: str, part: str) -> list[str]:
-    """Return the values of a word between commas: itself, or those of its range."""
-    if not (match := _RANGE.fullmatch(part)):
-        if ".." in part and part != ".." and "/" not in part:  # in a path, .. is a folder
-            raise HpcrunError(f"--sweep {name}={part}: not a range of whole numbers", hint=_suggest_values(name, part))
-        return [part]
+def _expand_range(name: str, value_text: str) -> list[str]:
+    """Return the values for a part between commas: the values of a range, or else the part itself."""
+    if not (match := _RANGE.fullmatch(value_text)):
+        if ".." in value_text and value_text != ".." and "/" not in value_text:  # in a path, .. is the parent folder
+            raise HpcrunError(
+                f"--sweep {name}={value_text}: not a range of whole numbers", hint=_suggest_values(name, value_text)
+            )
+        return [value_text]
     first, last, step = int(match[1]), int(match[2]), int(match[3] or 1)
     if not step or abs(last - first) // step >= MAX_TASKS:
-        what = f"more than {MAX_TASKS} values" if step else "a step of 0"
-        raise HpcrunError(f"--sweep {name}={part}: {what}", hint=_HINT)
-    ends = match[1], match[2]
-    padded = any(re.match("-?0.", end) for end in ends)  # 01..10 keeps its leading zeros, as in bash
-    width = max(map(len, ends)) if padded else 0
-    sign = 1 if first <= last else -1
-    return [f"{number:0{width}d}" for number in range(first, last + sign, sign * step)]
+        problem = f"more than {MAX_TASKS} values" if step else "a step of 0"
+        raise HpcrunError(f"--sweep {name}={value_text}: {problem}", hint=_HINT)
+    bounds = match[1], match[2]
+    has_leading_zeros = any(re.match("-?0.", end) for end in bounds)  # 01..10 keeps its leading zeros, as in bash
+    width = max(map(len, bounds)) if has_leading_zeros else 0
+    direction = 1 if first <= last else -1
+    return [f"{number:0{width}d}" for number in range(first, last + direction, direction * step)]
 
 
-def _suggest_values(name: str, part: str) -> str:
-    """Return the hint for an invalid range: the values, if it is one of decimal numbers."""
+def _suggest_values(name: str, value_text: str) -> str:
+    """Return the hint for an invalid range; for a range of decimal numbers, the hint lists the values."""
     from decimal import Decimal
 
-    if _RANGE.fullmatch(re.sub(r"\.{2,}", "..", part)):
-        return f"a range has two dots: --sweep {name}={re.sub(r'[.]{2,}', '..', part)}"
+    if _RANGE.fullmatch(re.sub(r"\.{2,}", "..", value_text)):
+        return f"a range has two dots: --sweep {name}={re.sub(r'[.]{2,}', '..', value_text)}"
     try:
-        first, last, *steps = (Decimal(end) for end in part.split(".."))
-        finest = min(0, *(int(end.as_tuple().exponent) for end in (first, last)))
-        step = abs(steps[0]) if steps else Decimal(f"1e{finest}")
-        count = int(abs(last - first) / step) + 1
+        first, last, *steps = (Decimal(end) for end in value_text.split(".."))
+        min_exponent = min(0, *(int(end.as_tuple().exponent) for end in (first, last)))
+        step = abs(steps[0]) if steps else Decimal(f"1e{min_exponent}")
+        value_count = int(abs(last - first) / step) + 1
     except (ArithmeticError, TypeError, ValueError):
         return f"ranges are FIRST..LAST and FIRST..LAST..STEP: {name}=1..5, {name}=0..100..10; else list the values"
     signed_step = step if first <= last else -step
-    values = [first + number * signed_step for number in range(count)] if count <= _MAX_LISTED_VALUES else [first, last]
+    values = (
+        [first + number * signed_step for number in range(value_count)]
+        if value_count <= _MAX_LISTED_VALUES
+        else [first, last]
+    )
     return f"list the values: --sweep {name}={','.join(map(str, values))}"
 
 
 def list_combinations(axes: Sequence[Axis]) -> list[Values]:
-    """List the values of each task: all combinations; the last axis varies fastest.
+    """Return the values of each task: all combinations of values; the last axis varies fastest.
 
     Args:
         axes: The names and values of the swept options.
@@ -123,50 +129,56 @@ def build_tasks(
     Args:
         axes: The names and values of the swept options.
         args: The arguments after ``--``.
-        option_names: Each name of an option -> the name by which values are passed on and recorded.
+        option_names: The option to pass and to record for each name or alias.
 
     Raises:
         HpcrunError: See `list_combinations` and `build_arguments`.
     """
     if not axes:
         return []
-    names = [name for name, _ in axes]
-    for name in names:
+    axis_names = [name for name, _ in axes]
+    for name in axis_names:
         if others := [
-            other for other in names if other != name and option_names.get(other, other) == option_names.get(name, name)
+            other
+            for other in axis_names
+            if other != name and option_names.get(other, other) == option_names.get(name, name)
         ]:
             hint = f"list all its values at once: {option_names.get(name, name)}=1,2,3"
             raise HpcrunError(f"--sweep {name} and --sweep {others[0]} are the same option", hint=hint)
-    one_name = [(option_names.get(name, name), values) for name, values in axes]
-    return [(values, build_arguments(args, values, option_names)) for values in list_combinations(one_name)]
+    named_axes = [(option_names.get(name, name), values) for name, values in axes]
+    return [(values, build_arguments(args, values, option_names)) for values in list_combinations(named_axes)]
 
 
 def build_arguments(args: Sequence[str], values: Values, option_names: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a task's arguments: its values replace ``{NAME}``, or are appended as ``--NAME=VALUE``.
+    """Return the arguments of a task. Values replace ``{NAME}`` in arguments, or are appended as ``--NAME=VALUE``.
 
     Args:
         args: The arguments after ``--``.
         values: The task's values.
-        option_names: Each name of an option -> the name by which its values are passed on.
+        option_names: The option to pass for each name or alias.
 
     Raises:
         HpcrunError: A swept option is also given in the arguments.
     """
     arguments = list(args)
     for name, value in values:
-        names = [name, *(spelling for spelling, option in option_names.items() if option == name != spelling)]
-        placeholders = [each for each in (f"{{{one}}}" for one in names) if any(each in arg for arg in arguments)]
+        spellings = [name, *(spelling for spelling, option in option_names.items() if option == name != spelling)]
+        placeholders = [each for each in (f"{{{one}}}" for one in spellings) if any(each in arg for arg in arguments)]
         for placeholder in placeholders:
             arguments = [arg.replace(placeholder, value) for arg in arguments]
         if placeholders:
             continue
-        if given := next((arg for arg in args if arg.partition("=")[0] in {f"--{one}" for one in names}), None):
-            hint = f"omit {given}, or write {given.partition('=')[0]}={{{name}}} where its values belong"
-            raise HpcrunError(f"--sweep {name}, and {given} after --: each task would get both", hint=hint)
+        if given_argument := next(
+            (arg for arg in args if arg.partition("=")[0] in {f"--{one}" for one in spellings}), None
+        ):
+            hint = (
+                f"omit {given_argument}, or write {given_argument.partition('=')[0]}={{{name}}} where its values belong"
+            )
+            raise HpcrunError(f"--sweep {name}, and {given_argument} after --: each task would get both", hint=hint)
         arguments.append(f"--{name}={value}")
     return tuple(arguments)
 
 
 def format_values(values: Iterable[Sequence[str]]) -> str:
-    """Format a task's values for messages: ``lr=0.1 seed=2``."""
+    """Format the values of a task for messages, as in ``lr=0.1 seed=2``."""
     return " ".join(f"{name}={value}" for name, value in values)

@@ -1,4 +1,4 @@
-"""A program that can be submitted: a bundled workload, a folder like one, a Python script, or any command."""
+"""Programs that hpcrun can submit: a bundled workload, a workload folder, a Python script, or any command."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.resources import Resources
 from hpcrun.workload_data import Data
 
-_KEYS = ["description", "entry", "packages", "resources", "options", "data"]
+_WORKLOAD_KEYS = ["description", "entry", "packages", "resources", "options", "data"]
 
 _WRONG_IN_ALL_VERSIONS = re.compile(r"expected ':'|was never closed$|^Missing parentheses in call to 'print'")
-"""Messages of syntax errors that no newer syntax of Python causes."""
+"""Pattern of messages about syntax errors that are errors in all versions of Python."""
 
 
 _OPERATORS = ("+", "-", "%", "&", "|", "^", "@", "<", "==", "!=", "<=", ">=", " and", " or", " not", " in", " is")
@@ -31,23 +31,23 @@ _WRONG_PAIRS = (
     *((operator, tuple(")]}:;")) for operator in _OPERATORS),
     *((operator, ()) for operator in (*_OPERATORS, "=", "+=", "-=", "*=", "/=")),
 )
-"""What ends before an error, and the signs that cannot follow; none stands for the end of the line."""
+"""Pairs of a text before a syntax error and of signs that cannot follow it; no signs: the end of the line."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A program that can be submitted.
+    """A program that hpcrun can submit.
 
     Attributes:
         name: Short name; the default name of the job.
         program: The command without its arguments; ``None`` stands for the site's Python.
         description: One line, for lists.
         resources: Default resources.
-        packages: Python packages that it imports, besides hpcrun's own.
+        packages: Python packages that the program imports, without hpcrun.
         options: The ``[options]`` of ``workload.toml``; None if the program parses its arguments itself.
-        folder: The workload's folder, if it has one.
-        data: Where its data are; None if unknown.
-        command_line: The whole command line, if it is a command and no workload.
+        folder: The workload's folder; None without one.
+        data: The table ``[data]`` of ``workload.toml``; None without one.
+        command_line: The whole command line of a command; empty for a workload.
     """
 
     name: str
@@ -62,18 +62,18 @@ class Workload:
 
     @property
     def option_names(self) -> dict[str, str]:
-        """Each name of an option -> the option; empty if the program parses its arguments itself."""
+        """The option for each name or alias; empty if the program parses its arguments itself."""
         return options.map_option_names(self.name, self.options or {})
 
     @property
     def trains_model(self) -> bool:
-        """Whether it is a Python program that probably trains a model."""
+        """Whether this is a Python program that probably trains a model."""
         if self.command_line:
             return distribution.trains_model(self.command_line, Path.cwd())
         return self.program[:1] == (None,) and (not self.packages or "keras" in self.packages)
 
     def code_folder(self, start: Path) -> Path:
-        """Return the folder of its code: the script's, or the one in which it starts."""
+        """Return the folder of the program's code: that of a Python script, or else the working directory."""
         return Path(self.program[1]).parent if self.program[0] is None and self.program[1] else start
 
     def argv(self, python: str, args: tuple[str, ...]) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def bundled_names() -> list[str]:
 
 
 def read_workload_folder(folder: Path) -> Workload:
-    """Read a workload folder: ``workload.toml`` and the script it names.
+    """Read a workload folder: ``workload.toml``, and the script that it names.
 
     Raises:
         HpcrunError: The file or its script is missing, or a key or value is invalid.
@@ -111,22 +111,22 @@ def read_workload_folder(folder: Path) -> Workload:
         raise HpcrunError(f"{folder} has no workload.toml", hint=hint)
     try:
         table = tomllib.loads(file.read_text())
-        if unknown := sorted(set(table) - set(_KEYS)):
-            like = closest_match(unknown[0], _KEYS)
-            hint = f"did you mean {like}?" if like else f"known keys: {', '.join(_KEYS)}"
-            raise HpcrunError(f"{file}: unknown key {unknown[0]}", hint=hint)
+        if unknown_keys := sorted(set(table) - set(_WORKLOAD_KEYS)):
+            closest_key = closest_match(unknown_keys[0], _WORKLOAD_KEYS)
+            hint = f"did you mean {closest_key}?" if closest_key else f"known keys: {', '.join(_WORKLOAD_KEYS)}"
+            raise HpcrunError(f"{file}: unknown key {unknown_keys[0]}", hint=hint)
         resources = Resources(**table.get("resources", {}))
         data = Data(**table["data"]) if "data" in table else None
         if data and "options" in table:
             data.require_options(table["options"])
     except (ValueError, TypeError) as error:  # invalid TOML or an invalid value; an unknown key
         raise HpcrunError(f"{file}: {error}", hint="hpcrun workload show lenet5 shows a valid one") from None
-    entry = folder / table.get("entry", "train.py")
-    if not entry.is_file():
-        raise HpcrunError(f"{file}: its entry {entry.name} does not exist", hint=f"put {entry.name} into {folder}")
+    script = folder / table.get("entry", "train.py")
+    if not script.is_file():
+        raise HpcrunError(f"{file}: its entry {script.name} does not exist", hint=f"put {script.name} into {folder}")
     return Workload(
         name=_printable_name(folder.name),
-        program=(None, str(entry.resolve())),
+        program=(None, str(script.resolve())),
         description=table.get("description", ""),
         resources=resources,
         packages=tuple(table.get("packages", ())),
@@ -137,13 +137,13 @@ def read_workload_folder(folder: Path) -> Workload:
 
 
 def _relative_to_cwd(file: Path) -> str:
-    """Return the shorter path of a file: below the current directory, or from the root."""
-    here = Path.cwd()
-    return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
+    """Return the path of a file, relative if the file is below the current directory."""
+    current_directory = Path.cwd()
+    return str(file.relative_to(current_directory)) if file.is_relative_to(current_directory) else str(file)
 
 
 def _check_syntax(script: Path) -> None:
-    """Refuse a script that no Python compiles; one written for another version than hpcrun's may be right."""
+    """Refuse a script with a syntax error, unless the script may be valid in another version of Python."""
     try:
         with warnings.catch_warnings(action="ignore"):
             ast.parse(script.read_bytes())
@@ -161,15 +161,21 @@ def _check_syntax(script: Path) -> None:
 
 
 def _is_wrong_pair(error: SyntaxError) -> bool:
-    """Return whether an error is at two signs, or at the end of a line, that no Python can read: ``f(:``, ``x = ``."""
+    """Return whether a syntax error is a wrong pair of signs in every version of Python, as in ``f(:`` or ``x = ``."""
     if error.msg != "invalid syntax" or not error.text or not error.offset:
         return False
-    before, behind = error.text[: error.offset - 1].rstrip(), error.text[error.offset - 1 :].partition("#")[0].strip()
-    return any(before.endswith(left) and (behind[:1] in right if behind else not right) for left, right in _WRONG_PAIRS)
+    text_before, text_after = (
+        error.text[: error.offset - 1].rstrip(),
+        error.text[error.offset - 1 :].partition("#")[0].strip(),
+    )
+    return any(
+        text_before.endswith(left) and (text_after[:1] in right if text_after else not right)
+        for left, right in _WRONG_PAIRS
+    )
 
 
 def has_sbatch_lines(script: Path) -> bool:
-    """Return whether a script has options of sbatch in comments."""
+    """Return whether a script has #SBATCH lines."""
     try:
         with script.open("rb") as file:
             return any(line.startswith(b"#SBATCH ") for line in file.read(65536).splitlines())
@@ -178,7 +184,7 @@ def has_sbatch_lines(script: Path) -> bool:
 
 
 def _printable_name(name: str) -> str:
-    """Replace the characters of a file name that a job name cannot contain."""
+    """Replace the unprintable characters in a file name by dashes, for a job name."""
     return "".join(character if character.isprintable() else "-" for character in name)
 
 
@@ -193,7 +199,7 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
         The workload and its arguments.
 
     Raises:
-        HpcrunError: No workload matches; the hint has the closest match.
+        HpcrunError: There is no such workload; the hint contains the closest name.
     """
     if target is None:
         if not program:
@@ -215,18 +221,18 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
 
 
 def copy_folder(name: str, source: str, parent: Path) -> Path:
-    """Copy a workload folder, to start a workload of one's own.
+    """Copy a workload folder, as a start for a new workload.
 
     Args:
         name: The name of the new folder.
         source: A bundled workload or a workload folder.
-        parent: Where the new folder is.
+        parent: The folder in which to create the new folder.
 
     Returns:
-        The new folder.
+        The path of the new folder.
 
     Raises:
-        HpcrunError: The source has no folder, the name is not a file name, or it exists.
+        HpcrunError: The source has no folder, or the name is not a valid folder name or already exists.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise HpcrunError(f"{name!r} is not a name for a workload", hint="letters, digits, dots, dashes: mynet")
@@ -245,8 +251,8 @@ def copy_folder(name: str, source: str, parent: Path) -> Path:
     return target
 
 
-def _without_quotes(target: str) -> str:
-    """Return the line for a target that is a whole command line, as for ``sbatch --wrap``; empty for others."""
+def _suggest_without_quotes(target: str) -> str:
+    """Return the corrected command for a target that is a whole command line in quotes; empty for other targets."""
     words = target.split()
     starts_python = len(words) > 1 and Path(words[0]).name.startswith("python")
     program, *args = words[1:] if starts_python and words[1].endswith(".py") else words or [target]
@@ -259,7 +265,7 @@ def _without_quotes(target: str) -> str:
 
 
 def _explain_unknown(target: str, path: Path) -> HpcrunError:
-    """Return the error for a target that is no workload, folder or Python script."""
+    """Return the error about a target that is no workload, folder or Python script."""
     if path.is_file():
         program = target if "/" in target else f"./{target}"
         hint = f"any program goes after --: hpcrun submit -- {shlex.quote(program)}"
@@ -268,18 +274,18 @@ def _explain_unknown(target: str, path: Path) -> HpcrunError:
         if path.suffix == ".ipynb":
             hint = f"jupyter nbconvert --to script {shlex.quote(target)} makes one of the notebook"
         return HpcrunError(f"{target} is not a Python script", hint=hint)
-    if line := _without_quotes(target):
-        return HpcrunError(f"there is no workload, folder or script {target!r}", hint=f"without quotes: {line}")
+    if command := _suggest_without_quotes(target):
+        return HpcrunError(f"there is no workload, folder or script {target!r}", hint=f"without quotes: {command}")
     if target == "help":
         return HpcrunError(
             "there is no workload, folder or script 'help'", hint="hpcrun submit --help explains the command"
         )
-    here = [f"{path.parent / file.name}" for file in path.parent.glob("*.py")] if path.parent.is_dir() else []
-    like = closest_match(str(path), [*bundled_names(), *here])
-    absent = "" if path.parent.is_dir() else ", which does not exist"
+    local_scripts = [f"{path.parent / file.name}" for file in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    closest_name = closest_match(str(path), [*bundled_names(), *local_scripts])
+    absent_text = "" if path.parent.is_dir() else ", which does not exist"
     return HpcrunError(
         f"there is no workload, folder or script {target!r}",
-        hint=f"did you mean {like}?"
-        if like
-        else f"looked in {path.parent.absolute()}{absent}; bundled: {', '.join(bundled_names())}",
+        hint=f"did you mean {closest_name}?"
+        if closest_name
+        else f"looked in {path.parent.absolute()}{absent_text}; bundled: {', '.join(bundled_names())}",
     )

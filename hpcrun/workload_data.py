@@ -1,4 +1,4 @@
-"""The data of a workload: which option or variable names their folder, and whether they are certainly missing."""
+"""The data of a workload: the option or variable that names their folder, and a check whether they are missing."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Data:
     """The table ``[data]`` of ``workload.toml``.
 
     Attributes:
-        option: The option that names the folder.
-        variable: An environment variable that names it without the option.
-        defaults: Folders to use if neither the option nor the variable names one: the first whose variables are set.
-        required: Whether the program needs the folder.
-        from_run: An option that names a run: without `option`, the folder is that with which this run was trained.
+        option: The option that names the data folder.
+        variable: The environment variable that names the data folder if the option is not given.
+        defaults: Default data folders, of which the first whose variables are set is used.
+        required: Whether the program needs the data folder.
+        from_run: An option that names a run, whose data folder is used if `option` is not given.
         unless: A flag with which the program needs no data.
-        file: A file in the folder that the program needs if an option has a value.
-        file_for: That option and its value, such as dataset=mnist.
+        file: A file in the data folder that the program needs under the condition ``file_for``.
+        file_for: An option and its value, such as dataset=mnist, with which the program needs ``file``.
     """
 
     option: str
@@ -46,30 +46,30 @@ class Data:
     file_for: str = ""
 
     def require_options(self, names: Collection[str]) -> None:
-        """Require that the keys name options of the workload.
+        """Check that the keys name options of the workload.
 
         Args:
-            names: The options.
+            names: The names of the workload's options.
 
         Raises:
-            ValueError: A key names no option, or has another form.
+            ValueError: A key names no option, or has an invalid value.
         """
         if isinstance(self.defaults, str):
             raise ValueError(f"data.defaults = {self.defaults!r}: expected a list of folders")  # noqa: TRY004 - as for the others
-        for_option, equals, _ = self.file_for.partition("=")
-        if bool(self.file) != bool(equals):
+        file_option, separator, _ = self.file_for.partition("=")
+        if bool(self.file) != bool(separator):
             raise ValueError('data.file needs data.file_for = "OPTION=VALUE", and the other way round')
         for key, option in {
             "option": self.option,
             "unless": self.unless,
             "from_run": self.from_run,
-            "file_for": for_option,
+            "file_for": file_option,
         }.items():
             if option and option not in names:
                 raise ValueError(f"data.{key} = {option!r} names none of its options: {', '.join(names)}")
 
     def default_folder(self, environment: Mapping[str, str]) -> str:
-        """Return the first of `defaults` whose variables are set, with their values; empty if there is none."""
+        """Return the first of `defaults` whose variables are set, with variables expanded; empty if there is none."""
         for folder in self.defaults:
             if all(name in environment for name in _VARIABLE.findall(folder)):
                 return _VARIABLE.sub(lambda name: environment[name[1]], folder)
@@ -82,85 +82,89 @@ def find_missing(
     environment: Mapping[str, str],
     start: Path,
     *,
-    shared: Path | None,
+    shared_path: Path | None,
     knows_variables: bool,
 ) -> HpcrunError | None:
-    """Return the error for data that a job would certainly not find; None if they exist or this host cannot know.
+    """Return the error about data that a job would certainly not find; None if the data may exist.
 
     Args:
         program: The workload.
-        args: Its arguments.
-        environment: The variables of the job, as far as they are known.
+        args: The arguments of the workload.
+        environment: The environment variables of the job, as far as they are known.
         start: The working directory of the job.
-        shared: A path that all nodes of the job can access; None if it runs on this host.
-        knows_variables: Whether no module sets further variables.
+        shared_path: A path that all nodes of the job can access; None if the job runs on this host.
+        knows_variables: Whether all environment variables of the job are known, because no module sets any.
     """
     data = program.data
     if data is None or program.options is None:
         return None
-    parsed = vars(options.parse(program.name, program.options, args))
-    values = {option: parsed[option.replace("-", "_")] for option in program.options}
+    arguments = vars(options.parse(program.name, program.options, args))
+    values = {option: arguments[option.replace("-", "_")] for option in program.options}
     if data.unless and values[data.unless]:
         return None
-    given, source = values[data.option], f"--{data.option}"
-    if not given and data.variable:
-        given, source = environment.get(data.variable), f"${data.variable}"
-    submit = f"hpcrun submit {program.name} --"
-    hint = f"{submit} --{data.option}=FOLDER" + (f", or {submit} --{data.unless}" if data.unless else "")
-    if not given and data.required:
-        unset = f"neither --{data.option} nor ${data.variable} is" if data.variable else f"--{data.option} is not"
-        what = f"{program.name} has no data: {unset} set"
-        return HpcrunError(what, hint=hint) if knows_variables or not data.variable else None
-    folder = _expand(start, given or data.default_folder(environment))
-    if folder and given and is_certainly_missing(folder, shared):
-        return HpcrunError(f"{program.name}: {source}={given}: there is no such folder", hint=hint)
-    if folder and (file := _find_missing_file(data, values, folder, shared)):
-        what = f"{program.name}: --{data.file_for} needs {file}, which does not exist"
-        hint = f"{submit} --{data.file_for} --{data.option}=FOLDER, or omit --{data.file_for}"
-        return HpcrunError(what, hint=hint)
+    folder_name, name_source = values[data.option], f"--{data.option}"
+    if not folder_name and data.variable:
+        folder_name, name_source = environment.get(data.variable), f"${data.variable}"
+    command = f"hpcrun submit {program.name} --"
+    hint = f"{command} --{data.option}=FOLDER" + (f", or {command} --{data.unless}" if data.unless else "")
+    if not folder_name and data.required:
+        unset_text = f"neither --{data.option} nor ${data.variable} is" if data.variable else f"--{data.option} is not"
+        message = f"{program.name} has no data: {unset_text} set"
+        return HpcrunError(message, hint=hint) if knows_variables or not data.variable else None
+    folder = _expand(start, folder_name or data.default_folder(environment))
+    if folder and folder_name and is_certainly_missing(folder, shared_path):
+        return HpcrunError(f"{program.name}: {name_source}={folder_name}: there is no such folder", hint=hint)
+    if folder and (file := _find_missing_file(data, values, folder, shared_path)):
+        message = f"{program.name}: --{data.file_for} needs {file}, which does not exist"
+        hint = f"{command} --{data.file_for} --{data.option}=FOLDER, or omit --{data.file_for}"
+        return HpcrunError(message, hint=hint)
     return None
 
 
 def _expand(start: Path, name: str) -> Path | None:
-    """Return the path of a folder; None without a name, and where only the job knows a part of it."""
+    """Return the path of a folder with variables expanded; None without a name, or if a variable is unknown."""
     folder = Path(start, paths.expand_user(os.path.expandvars(name)))
     return None if not name or "$" in str(folder) or STAGED in str(folder) else folder
 
 
-def _find_missing_file(data: Data, values: Mapping[str, object], folder: Path, shared: Path | None) -> Path | None:
-    """Return the file that the program needs for these values of its options, if it is certainly missing."""
+def _find_missing_file(data: Data, values: Mapping[str, object], folder: Path, shared_path: Path | None) -> Path | None:
+    """Return the file that the program needs with some values of its options, if the file is certainly missing."""
     option, _, value = data.file_for.partition("=")
     file = folder / data.file
     if not data.file or str(values[option]) != value or not _is_missing(file):
         return None
-    return file if shared is None or _is_shared(folder, shared) else None
+    return file if shared_path is None or _is_shared(folder, shared_path) else None
 
 
 def _device(path: Path) -> int:
-    """Return the file system of a path, or of the nearest folder above it that exists."""
+    """Return the device number of the file system of a path, or of the nearest existing parent folder."""
     return next(parent for parent in (path, *path.parents) if parent.exists()).stat().st_dev
 
 
-def _is_shared(folder: Path, shared: Path) -> bool:
-    """Return whether an existing folder, or one of this user's home, is on the file system of a shared path."""
-    known = next(
+def _is_shared(folder: Path, shared_path: Path) -> bool:
+    """Return whether a folder, which exists or is below the home folder, is on the file system of a shared path."""
+    existing_path = next(
         (path for path in (folder, Path(paths.home_folder())) if path.exists() and folder.is_relative_to(path)), None
     )
-    return known is not None and _device(known) == _device(shared)
+    return existing_path is not None and _device(existing_path) == _device(shared_path)
 
 
-def is_certainly_missing(path: Path, shared: Path | None) -> bool:
-    """Return whether a file or folder does not exist on the job's nodes either; this host may lack their file systems.
+def is_certainly_missing(path: Path, shared_path: Path | None) -> bool:
+    """Return whether a file or folder certainly does not exist on the job's nodes, even if this host cannot see it.
 
     Args:
-        path: Its path.
-        shared: A path that all nodes of the job can access; None if the job runs on this host.
+        path: The path of the file or folder.
+        shared_path: A path that all nodes of the job can access; None if the job runs on this host.
     """
-    return "$" not in str(path) and _is_missing(path) and (shared is None or _is_beside(path, shared))
+    return (
+        "$" not in str(path)
+        and _is_missing(path)
+        and (shared_path is None or _is_on_same_file_system(path, shared_path))
+    )
 
 
 def _is_missing(path: Path) -> bool:
-    """Return whether a path does not exist; False if this user cannot look, as where only the nodes have access."""
+    """Return whether a path does not exist; False if this user may not read its parent."""
     try:
         path.stat()
     except PermissionError:
@@ -170,5 +174,5 @@ def _is_missing(path: Path) -> bool:
     return False
 
 
-def _is_beside(folder: Path, shared: Path) -> bool:
-    return folder.parent.is_dir() and _device(folder.parent) == _device(shared.parent)
+def _is_on_same_file_system(folder: Path, shared_path: Path) -> bool:
+    return folder.parent.is_dir() and _device(folder.parent) == _device(shared_path.parent)

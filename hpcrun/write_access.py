@@ -1,6 +1,6 @@
-"""Checks which other users can write a file, or replace it through a folder above it.
+"""Detection of other users who can write a file, or replace it through a folder above it.
 
-It considers owners, mode bits, and POSIX ACLs (acl(5)), and an NFSv4 ACL as far as the mode bits reflect it.
+Owners, mode bits and POSIX ACLs (acl(5)) are checked; NFSv4 ACLs only as far as the mode bits reflect them.
 """
 
 from __future__ import annotations
@@ -18,52 +18,62 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_LINKS = 40
-"""Maximum number of links that the kernel follows (path_resolution(7))."""
+"""Maximum number of symbolic links that the kernel follows (path_resolution(7))."""
 
 _USER, _GROUP_OWNER, _GROUP, _MASK = 0x02, 0x04, 0x08, 0x10  # acl(5): tags of entries
 _WRITE = 2
 
 
 def find_other_writer(
-    file: Path, trusted: frozenset[int] = frozenset(), read: os.stat_result | None = None, *, file_only: bool = False
+    file: Path,
+    trusted_uids: frozenset[int] = frozenset(),
+    file_stat: os.stat_result | None = None,
+    *,
+    file_only: bool = False,
 ) -> str | None:
     """Find a user or group, other than root, this user and trusted users, that can change a file or folder.
 
     Args:
         file: The file or folder.
-        trusted: The ids of trusted users.
-        read: The status of the file when it was read; None for its current status.
-        file_only: Check only the file, not the folders through which it could be replaced.
+        trusted_uids: The uids of trusted users.
+        file_stat: The stat result from when the file was read; None for the current one.
+        file_only: Whether to check only the file, and not the folders through which it can be replaced.
 
     Returns:
-        A description, such as ``bob owns /shared/lab``; None if nobody else can.
+        A description, such as ``bob owns /shared/lab``; None if no other user can change the file.
 
     Raises:
         OSError: The file does not exist, or is not accessible.
     """
-    safe_uids = {0, os.geteuid(), *trusted}
-    # the owner of / controls everything below it; in a user namespace, root's folders appear as nobody's
-    above = safe_uids | {Path("/").stat().st_uid}
-    closed = None
-    for path, found in _walk_path(file):
-        folder, link = stat.S_ISDIR(found.st_mode), stat.S_ISLNK(found.st_mode)
-        status = found if folder or link else read or found
-        counts = not file_only or not (folder or link)
-        if counts and status.st_uid not in (above if folder or link else safe_uids):
-            return f"{name_of_uid(status.st_uid)} owns {path}"
-        # in a sticky folder only the owner of a name can replace it, and that owner is checked next
-        sticky = folder and status.st_mode & stat.S_ISVTX
-        is_protected = closed and path.is_relative_to(closed)
-        if counts and not (link or sticky or is_protected) and (who := _find_other_writer_of(path, status, safe_uids)):
-            return f"{who} may write {path}"
-        if folder and not is_protected:  # nobody else can reach files below a folder that only its owner may enter
-            open_to_others = status.st_mode & (stat.S_IXGRP | stat.S_IXOTH) or status.st_uid not in safe_uids
-            closed = None if open_to_others else path
+    safe_uids = {0, os.geteuid(), *trusted_uids}
+    # the owner of / controls everything below it; in a user namespace, the owner of root's folders is nobody
+    folder_uids = safe_uids | {Path("/").stat().st_uid}
+    closed_folder = None
+    for path, path_stat in _walk_path(file):
+        is_folder, is_link = stat.S_ISDIR(path_stat.st_mode), stat.S_ISLNK(path_stat.st_mode)
+        checked_stat = path_stat if is_folder or is_link else file_stat or path_stat
+        is_checked = not file_only or not (is_folder or is_link)
+        if is_checked and checked_stat.st_uid not in (folder_uids if is_folder or is_link else safe_uids):
+            return f"{name_of_uid(checked_stat.st_uid)} owns {path}"
+        # in a sticky folder only the owner of an entry can replace it, and that owner is checked next
+        is_sticky = is_folder and checked_stat.st_mode & stat.S_ISVTX
+        is_protected = closed_folder and path.is_relative_to(closed_folder)
+        if (
+            is_checked
+            and not (is_link or is_sticky or is_protected)
+            and (other_writer := _find_other_writer_of(path, checked_stat, safe_uids))
+        ):
+            return f"{other_writer} may write {path}"
+        if is_folder and not is_protected:  # nobody else can reach files below a folder that only its owner may enter
+            open_to_others = (
+                checked_stat.st_mode & (stat.S_IXGRP | stat.S_IXOTH) or checked_stat.st_uid not in safe_uids
+            )
+            closed_folder = None if open_to_others else path
     return None
 
 
 def name_of_uid(uid: int) -> str:
-    """Return a user's name, or ``user UID`` without one."""
+    """Return the name of a user, or ``user UID`` if the user has no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -71,33 +81,35 @@ def name_of_uid(uid: int) -> str:
 
 
 def _walk_path(file: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield each folder and link on the path to a file, from /, and the file."""
-    todo = list(reversed(file.absolute().parts[1:]))
-    current = Path("/")
-    yield current, current.lstat()
-    links = 0
-    while todo:
-        name = todo.pop()
+    """Yield each folder and symbolic link on the path of a file, from / on, and the file, with their stat results."""
+    remaining_parts = list(reversed(file.absolute().parts[1:]))
+    current_path = Path("/")
+    yield current_path, current_path.lstat()
+    link_count = 0
+    while remaining_parts:
+        name = remaining_parts.pop()
         if name in {"", "."}:
             continue
-        current = current.parent if name == ".." else current / name
-        status = current.lstat()
-        yield current, status
-        if stat.S_ISLNK(status.st_mode) and links < MAX_LINKS:
-            links += 1
-            target = current.readlink()
-            todo += reversed(target.parts[1:] if target.is_absolute() else target.parts)
-            current = Path("/") if target.is_absolute() else current.parent
+        current_path = current_path.parent if name == ".." else current_path / name
+        path_stat = current_path.lstat()
+        yield current_path, path_stat
+        if stat.S_ISLNK(path_stat.st_mode) and link_count < MAX_LINKS:
+            link_count += 1
+            target = current_path.readlink()
+            remaining_parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+            current_path = Path("/") if target.is_absolute() else current_path.parent
 
 
-def _find_other_writer_of(path: Path, status: os.stat_result, safe_uids: set[int]) -> str | None:
-    """Find another user or group that can write one file or folder."""
-    if status.st_mode & stat.S_IWOTH:
+def _find_other_writer_of(path: Path, path_stat: os.stat_result, safe_uids: set[int]) -> str | None:
+    """Return another user or group that can write a file or folder; None if there is none."""
+    if path_stat.st_mode & stat.S_IWOTH:
         return "everybody"
-    if not status.st_mode & stat.S_IWGRP:  # with an ACL these bits are its mask: nobody in it may write
+    if (
+        not path_stat.st_mode & stat.S_IWGRP
+    ):  # with an ACL, the group bits are the mask of the ACL: no entry allows writing
         return None
     for tag, may, number in _read_acl(path) or [(_GROUP_OWNER, _WRITE, 0)]:
-        gid = status.st_gid if tag == _GROUP_OWNER else number
+        gid = path_stat.st_gid if tag == _GROUP_OWNER else number
         if not may & _WRITE:
             continue
         if tag == _USER and number not in safe_uids:
@@ -108,36 +120,36 @@ def _find_other_writer_of(path: Path, status: os.stat_result, safe_uids: set[int
 
 
 def _read_acl(path: Path) -> list[tuple[int, int, int]]:
-    """Return the entries of an ACL as (tag, permissions, id); empty without an ACL."""
+    """Return the entries of a file's ACL as (tag, permissions, uid or gid); empty without an ACL."""
     try:
-        raw = os.getxattr(path, "system.posix_acl_access")
+        acl_bytes = os.getxattr(path, "system.posix_acl_access")
     except OSError:
         return []
-    return [struct.unpack_from("<HHI", raw, place) for place in range(4, len(raw) - 7, 8)]
+    return [struct.unpack_from("<HHI", acl_bytes, offset) for offset in range(4, len(acl_bytes) - 7, 8)]
 
 
 def _is_private_group(gid: int, safe_uids: set[int]) -> bool:
-    """Return whether a group is the private group of a trusted user: of the user's name, and without other members.
+    """Return whether a group is the private group of a trusted user: it has the user's name and no other members.
 
-    Users' primary groups are only in their passwd entries. Where these cannot be listed (often with sssd and LDAP), a
+    Primary groups are only in the passwd entries of users. If these cannot be listed (often with sssd and LDAP), a
     group with the same name and id as the user is considered private.
     """
     try:
         group = grp.getgrgid(gid)
-        owner = pwd.getpwnam(group.gr_name)
+        user = pwd.getpwnam(group.gr_name)
     except KeyError:
         return False
-    if owner.pw_uid not in safe_uids or owner.pw_gid != gid or not set(group.gr_mem) <= {group.gr_name}:
+    if user.pw_uid not in safe_uids or user.pw_gid != gid or not set(group.gr_mem) <= {group.gr_name}:
         return False
-    users = _primary_groups()
-    return users.get(owner.pw_uid, gid if gid == owner.pw_uid else None) == gid and not any(
-        primary == gid for uid, primary in users.items() if uid != owner.pw_uid
+    primary_groups = _primary_groups()
+    return primary_groups.get(user.pw_uid, gid if gid == user.pw_uid else None) == gid and not any(
+        primary == gid for uid, primary in primary_groups.items() if uid != user.pw_uid
     )
 
 
 @functools.cache
 def _primary_groups() -> dict[int, int]:
-    """Return the primary group of each user that can be listed."""
+    """Return the gid of the primary group, by uid, of all users that can be listed."""
     return {one.pw_uid: one.pw_gid for one in pwd.getpwall()}
 
 
