@@ -252,17 +252,17 @@ def _distribute_tasks(ntasks: int, slots: list[int]) -> list[int]:
 
     Source: ``_task_layout_block`` in Slurm's src/common/slurm_step_layout.c.
     """
-    clip = min if ntasks <= sum(slots) else max
+    min_or_max = min if ntasks <= sum(slots) else max
 
     def count_tasks(rounds: int) -> int:
-        return sum(clip(count, rounds) for count in slots)
+        return sum(min_or_max(count, rounds) for count in slots)
 
     max_rounds = max(*slots, ntasks // len(slots))
     rounds = bisect_right(range(max_rounds + 1), ntasks, key=count_tasks) - 1
-    counts = [clip(count, rounds) for count in slots]
+    counts = [min_or_max(count, rounds) for count in slots]
     remaining = ntasks - sum(counts)
     for index, count in enumerate(slots):
-        if remaining and clip(count, rounds + 1) > counts[index]:
+        if remaining and min_or_max(count, rounds + 1) > counts[index]:
             counts[index] += 1
             remaining -= 1
     return counts

@@ -40,7 +40,7 @@ def select_levels(requested_resources: Resources, site: Site, program: Resources
     return selected_levels
 
 
-def warn_of_misspelled(requested_resources: Resources, site: Site) -> list[str]:
+def warn_of_misspelled_names(requested_resources: Resources, site: Site) -> list[str]:
     """Return warnings about a QoS, constraint or account that is probably a misspelled one of the site.
 
     Args:

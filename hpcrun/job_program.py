@@ -37,7 +37,7 @@ def require_program(argv: Sequence[str], spec: JobSpec) -> None:
     name = argv[0]
     file, quoted_name = spec.directory / paths.expand_user(name), shlex.quote(name)
     file = file.resolve() if ".." in file.parts else file
-    if "/" in name and (missing_path := _find_missing(file, spec)):
+    if "/" in name and (missing_path := _find_missing_part(file, spec)):
         similar_path = _find_similar(file, missing_path)
         problem = f"no such program in {file.parent}" if missing_path == file else f"no folder {missing_path}"
         hint = (
@@ -78,7 +78,7 @@ def _require_script(argv: Sequence[str], spec: JobSpec) -> None:
     if not is_script or script.startswith("-"):
         return
     file = spec.directory / paths.expand_user(script)
-    if missing_path := _find_missing(file, spec):
+    if missing_path := _find_missing_part(file, spec):
         similar_path = _find_similar(file, missing_path, is_program=False)
         suggestion = os.path.relpath(similar_path, spec.directory) if similar_path else ""
         hint = f"did you mean {shlex.quote(suggestion)}?" if similar_path else "make it first, or name another"
@@ -131,7 +131,7 @@ def _ends_with_program(line_words: list[bytes]) -> bool:
     return len(line_words) == 1 or (len(line_words) == 2 and line_words[0].endswith(b"/env"))
 
 
-def _find_missing(file: Path, spec: JobSpec) -> Path | None:
+def _find_missing_part(file: Path, spec: JobSpec) -> Path | None:
     """Return the first part of a program's path that certainly does not exist on any node; None if there is none.
 
     For a scheduler with a queue, only paths below the working directory, the user's home and the run root are checked.

@@ -57,8 +57,8 @@ def container_warnings(spec: JobSpec) -> tuple[str, ...]:
     ):
         return ()
     image = secrets.mask(container.image)
-    pull = f"{container.runtime} pull image.sif {image}"
-    return (f"each rank would download {image}: run `{pull}` once, and use the file",)
+    pull_command = f"{container.runtime} pull image.sif {image}"
+    return (f"each rank would download {image}: run `{pull_command}` once, and use the file",)
 
 
 def require_software(spec: JobSpec) -> None:

@@ -47,8 +47,8 @@ def config_layers() -> list[tuple[str, Path]]:
     project_folders = [folder / PROJECT_FOLDER for folder in (Path.cwd(), *Path.cwd().parents)]
     project = next(filter(is_folder, project_folders), None)
     layers = [("shipped", shipped_folder("site-configs")), ("system", Path("/etc/hpcrun"))]
-    added = reversed(added_layers())
-    layers += [(f"added {layer['name']}", folder) for layer in added if (folder := layer_folder(layer))]
+    added_layer_entries = reversed(added_layers())
+    layers += [(f"added {layer['name']}", folder) for layer in added_layer_entries if (folder := layer_folder(layer))]
     layers += [("lab", lab) for lab in lab_folders] + [("user", user_config_folder())]
     return layers + ([("project", project)] if project else [])
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from hpcrun import launchers
 from hpcrun.errors import HpcrunError
 from hpcrun.gpus import count_local_gpus, gpus_per_allocated_node, requests_gpus
-from hpcrun.job_levels import parse_resources, resolve_site, select_levels, warn_of_misspelled
+from hpcrun.job_levels import parse_resources, resolve_site, select_levels, warn_of_misspelled_names
 from hpcrun.jobs import dependencies
 from hpcrun.scheduler import REGISTRY
 
@@ -61,7 +61,7 @@ class Placement:
     warnings: tuple[str, ...]
 
 
-def place(request: Request, site: Site, program: Workload) -> Placement:
+def place_job(request: Request, site: Site, program: Workload) -> Placement:
     """Find the nodes, resources and launcher of a job.
 
     Raises:
@@ -188,7 +188,7 @@ def _plan_in_partition(
             _require_gpus(requested_resources, gpus_on_node)
             merged_resources, gpus_on_node = _replace_gpus(merged_resources), 0
     warnings += _warn_of_missing_units(requested_resources)
-    warnings += warn_of_misspelled(requested_resources, site) if target.scheduler.has_queue else []
+    warnings += warn_of_misspelled_names(requested_resources, site) if target.scheduler.has_queue else []
     if request.no_gpu:
         merged_resources, gpus_on_node = _replace_gpus(merged_resources), 0
     if (

@@ -130,7 +130,7 @@ def require_launcher(spec: JobSpec) -> None:
 def find_missing_data(commands: Commands, spec: JobSpec, script: str) -> HpcrunError | None:
     """Return the error about data that the job would not find; None in a container, or if all data exist."""
     program, shared_path = commands.program, None if spec.transport == "host" else spec.run_dir
-    if staging_error := staging.find_missing(spec, shared_path):
+    if staging_error := staging.find_missing_paths(spec, shared_path):
         return staging_error
     if spec.container or program.data is None:
         return None
@@ -139,7 +139,7 @@ def find_missing_data(commands: Commands, spec: JobSpec, script: str) -> HpcrunE
     environment = {**os.environ, **data_variables, **site_variables, **dict(spec.environment)}
     knows_variables = not spec.site.modules.load and program.data.variable not in script
     for words in [args for _, args in commands.tasks] or [commands.args]:
-        if error := workload_data.find_missing(
+        if error := workload_data.find_missing_data(
             program, words, environment, spec.directory, shared_path=shared_path, knows_variables=knows_variables
         ):
             return error

@@ -82,7 +82,7 @@ def resolve_paths(job: JobOptions, site: Site) -> dict[str, Any]:
     }
 
 
-def find_missing(job: JobOptions, shared_path: Path | None) -> HpcrunError | None:
+def find_missing_paths(job: JobOptions, shared_path: Path | None) -> HpcrunError | None:
     """Return the error about a staged path that certainly does not exist; None if there is none."""
     for flag, path in _list_paths(job):
         if is_certainly_missing(Path(path), shared_path):

@@ -93,7 +93,7 @@ def plan(
 
     trust.require_trusted(loaded_site)
     project.require_unchanged()
-    job_placement = placement.place(request, _expand_slurm_conf(loaded_site.site), program)
+    job_placement = placement.place_job(request, _expand_slurm_conf(loaded_site.site), program)
     plan_checks.require_site_can_run(loaded_site, job_placement)
     request = replace(request, **staging.resolve_paths(request, job_placement.site))
     commands = _build_commands(request, program, args, tasks, directory or Path.cwd())

@@ -76,7 +76,7 @@ class Data:
         return ""
 
 
-def find_missing(
+def find_missing_data(
     program: Workload,
     args: tuple[str, ...],
     environment: Mapping[str, str],

@@ -213,7 +213,7 @@ def _query_node_states(group: _Group) -> dict[str, tuple[str, str]]:
     conf = next(iter(group.pending.values())).slurm_conf
     command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(group.pending)}", "--format=%N|%T|%E"]
     found = {}
-    for node, state, reason in SlurmClient(conf).query_table(command, 3, optional=2) or ():
+    for node, state, reason in SlurmClient(conf).query_table(command, 3, optional_columns=2) or ():
         if node in group.pending:
             unresponsive = "not responding, " * ("*" in state)
             found[node] = (unresponsive + _STATE_FLAGS.sub("", state), reason)

@@ -123,7 +123,7 @@ def _explain_failure(run: Run) -> Explanation | None:
         return all(benchmark_results.describe_step(run, step) for step in benchmark_results.RESULT_STEPS)
 
     is_complete = site_job.wait_for_results(run, are_results_written)
-    return None if is_complete and site_job.succeeded(run) else explain(run)
+    return None if is_complete and site_job.has_succeeded(run) else explain(run)
 
 
 def _slurm_version(run: Run) -> str | None:

@@ -77,7 +77,7 @@ def _check_site_file(context: CheckContext) -> Iterator[Finding]:
 def _check_slurm(context: CheckContext) -> Iterator[Finding]:
     """Check that Slurm responds; if not, list the checks that are skipped."""
     yield from slurm_checks.check_controller(context)
-    if not context.slurm_answers:
+    if not context.slurm_responds:
         skipped_checks = ", ".join(check.name for check in CHECKS if "answer" in check.needs)
         yield warning("Slurm", f"skipped: {skipped_checks}", "repeat when Slurm responds")
 
@@ -167,7 +167,7 @@ def run_check(
 
     def collect_findings() -> None:
         try:
-            if "answer" not in check.needs or context.slurm_answers:
+            if "answer" not in check.needs or context.slurm_responds:
                 findings.extend(check.run(context))
         except Exception as crashed:  # noqa: BLE001 - a check that crashes must not hide the findings of the others
             crashes.append(crashed)

@@ -104,7 +104,7 @@ class CheckContext:
         return self._cluster
 
     @property
-    def slurm_answers(self) -> bool:
+    def slurm_responds(self) -> bool:
         """Whether Slurm responds."""
         return not isinstance(self._cluster, HpcrunError)
 

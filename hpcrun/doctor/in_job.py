@@ -82,14 +82,14 @@ def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[NodeReport
         fix = "hpcrun logs last shows MPI's error; mpi.library, mpi.type and launcher must match"
         yield error("MPI", f"{', '.join(dict.fromkeys(failures.values()))} on {fold_hosts(failures)}", fix)
     elif small_worlds:
-        mpi, size, expected = context.resolved_site.mpi, min(small_worlds.values()), worlds[0][1].expected
+        mpi, size, expected_size = context.resolved_site.mpi, min(small_worlds.values()), worlds[0][1].expected
         matching_type = matching_mpi_type(mpi.library) or "a type that the library supports"
         fix = f'set mpi.type = "{matching_type}" (srun --mpi=list prints the available types)'
         launcher = launchers.site_launcher(context.resolved_site)
         if not launcher.uses_slurm:
             fix = f"{launcher.name} does not belong to the jobs' MPI library: see mpi.library and launcher"
         world_size = "one rank" if size == 1 else f"{size} ranks"
-        problem = f"each of {expected} ranks is in an MPI world of {world_size}, on {fold_hosts(small_worlds)}"
+        problem = f"each of {expected_size} ranks is in an MPI world of {world_size}, on {fold_hosts(small_worlds)}"
         yield error("MPI", f"{problem} (mpi.type is {mpi.type})", fix)
     elif worlds:
         yield ok("MPI", f"{worlds[0][1].size} ranks in one world")

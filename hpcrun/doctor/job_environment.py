@@ -38,14 +38,14 @@ def check_python(_site: Site, facts: Mapping[str, str]) -> Iterator[Finding]:
         yield warning("hpcrun", f"{facts['hpcrun']} in the jobs' Python, {__version__} here", fix)
     else:
         yield ok("hpcrun", f"{__version__}, here and in the jobs' Python")
-    installed = [f"{name} {facts[name]}" for name in ("keras", *BACKENDS, "mpi4py") if name in facts]
+    installed_packages = [f"{name} {facts[name]}" for name in ("keras", *BACKENDS, "mpi4py") if name in facts]
     missing_packages = [name for name in ("keras", "mpi4py") if name not in facts]
     missing_packages += [] if any(name in facts for name in BACKENDS) else ["tensorflow (or jax, or torch)"]
     if missing_packages:
         fix = "pip install 'hpcrun-slurm[train-gpu]' (without GPUs: [train-cpu]) in that environment"
         yield warning("packages", f"not in the jobs' Python: {', '.join(missing_packages)}", fix)
     else:
-        yield ok("packages", ", ".join(installed))
+        yield ok("packages", ", ".join(installed_packages))
 
 
 def check_mpi_library(site: Site, facts: Mapping[str, str]) -> Iterator[Finding]:

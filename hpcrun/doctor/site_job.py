@@ -116,7 +116,7 @@ def _gpus_per_node(site: Site, requested_resources: dict[str, Any]) -> dict[str,
     return {} if is_requested or not max_gpus else {"gpus_per_node": str(max_gpus)}
 
 
-def succeeded(run: Run) -> bool:
+def has_succeeded(run: Run) -> bool:
     """Return whether an ended job succeeded, by its record, or by the scheduler if no record is visible yet."""
     record = run.end_record()
     if record and not record.may_restart:
@@ -134,7 +134,7 @@ def wait_for_results(run: Run, are_complete: Callable[[], bool]) -> bool:
     Returns:
         Whether the results are complete.
     """
-    deadline = time.monotonic() + FILE_SYSTEM_DELAY_SECONDS * succeeded(run)
+    deadline = time.monotonic() + FILE_SYSTEM_DELAY_SECONDS * has_succeeded(run)
     while not (is_complete := are_complete()) and time.monotonic() < deadline:
         time.sleep(0.2)
     return is_complete

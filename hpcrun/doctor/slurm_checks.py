@@ -45,8 +45,8 @@ def check_partitions(context: CheckContext) -> Iterator[Finding]:
         fix = f"set defaults.partition to one of {', '.join(partitions)}"
         yield warning("partitions", "neither Slurm nor the site file has a default partition", fix)
     descriptions = [f"{name}{' (default)' * one.default}" for name, one in partitions.items()]
-    unlisted = [name for name in partitions if site.partitions and name not in site.partitions]
-    unlisted_text = f"; not in the site file: {', '.join(unlisted)}" if unlisted else ""
+    unlisted_names = [name for name in partitions if site.partitions and name not in site.partitions]
+    unlisted_text = f"; not in the site file: {', '.join(unlisted_names)}" if unlisted_names else ""
     yield ok("partitions", f"{', '.join(descriptions)}{unlisted_text}")
 
 

@@ -50,7 +50,7 @@ def require_slurm_conf(conf: str | None) -> None:
     if path and not Path(path).exists():
         hint = "unset SLURM_CONF, or start that cluster"
         if path != environment_path:
-            hint = "site key slurm_conf names it: work on a host that has it, or correct the site file"
+            hint = "site key slurm_conf names this file: use a host on which it exists, or correct the site file"
         raise HpcrunError(f"SLURM_CONF={path} does not exist", hint=hint, exit_code=1)
 
 

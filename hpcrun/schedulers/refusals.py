@@ -58,8 +58,10 @@ def explain_refusal(message: str, resources: Resources, slurm: SlurmClient) -> M
     for entry in entries:
         if match := re.search(entry["message"], message):
             facts = Facts(resources, slurm, match.groupdict().get("reason") or "")
-            details = "; ".join(filter(None, (facts.fill(entry.get(key, "")) for key in ("given", "holds"))))
-            hint = next(filter(None, map(facts.fill, entry["hint"])), "")
+            details = "; ".join(
+                filter(None, (facts.fill_placeholders(entry.get(key, "")) for key in ("given", "holds")))
+            )
+            hint = next(filter(None, map(facts.fill_placeholders, entry["hint"])), "")
             return Meaning(
                 entry["name"], details, _SLURM_COMMAND.sub(lambda _: prefix_slurm_conf(slurm.conf, ""), hint)
             )
@@ -80,7 +82,7 @@ class Facts:
     slurm: SlurmClient
     reason: str
 
-    def fill(self, text: str) -> str:
+    def fill_placeholders(self, text: str) -> str:
         """Return a text with its placeholders replaced by facts; empty if one of the facts is unknown."""
         fact_names = [name for _, name, _, _ in Formatter().parse(text) if name]
         values = {
@@ -271,9 +273,9 @@ class Facts:
         return " ".join(f"{option}={names}" for option, names in nodes_by_option.items() if names)
 
     @property
-    def unavailable(self) -> str:
+    def unavailable_nodes(self) -> str:
         """The reasons why nodes in --nodelist are unavailable."""
-        return "; ".join(slurm_nodes.find_unavailable(self.slurm, self.resources.nodelist or ""))
+        return "; ".join(slurm_nodes.find_unavailable_nodes(self.slurm, self.resources.nodelist or ""))
 
     @property
     def reservation(self) -> str:

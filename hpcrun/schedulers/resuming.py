@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
 
 
-def find_stopped(runs: Sequence[Run]) -> list[Run]:
+def find_resumable_runs(runs: Sequence[Run]) -> list[Run]:
     """Return the runs that can be resumed: those that were stopped or have failed.
 
     Args:
@@ -41,7 +41,7 @@ def resume(run: Run) -> str:
     """Start the script of a stopped run again, as another job of the same run.
 
     Args:
-        run: A run from `find_stopped`.
+        run: A run from `find_resumable_runs`.
 
     Returns:
         The new job id.

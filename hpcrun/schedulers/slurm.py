@@ -150,8 +150,8 @@ def _query_obstacles(spec: JobSpec) -> tuple[list[Obstacle], list[str]]:
     if not partitions:
         return obstacles, []
     exceeded_limits = slurm_qos.find_obstacles(resources, partitions, policies.result())
-    enforced_limits = exceeded_limits if exceeded_limits and slurm_qos.are_enforced(slurm) else []
-    return [*obstacles, *enforced_limits], slurm_names.warn_of_unknown(resources, policies.result(), slurm)
+    enforced_limits = exceeded_limits if exceeded_limits and slurm_qos.are_limits_enforced(slurm) else []
+    return [*obstacles, *enforced_limits], slurm_names.warn_of_unknown_names(resources, policies.result(), slurm)
 
 
 def _node_warnings(spec: JobSpec) -> list[str]:
@@ -163,7 +163,7 @@ def _node_warnings(spec: JobSpec) -> list[str]:
 
     seconds = parse_time(time_limit) if time_limit else inf
     slurm, timeout = SlurmClient(spec.site.slurm_conf), slurm_limits.QUERY_SECONDS
-    return slurm_nodes.find_unavailable(slurm, nodes, seconds=seconds, timeout=timeout)
+    return slurm_nodes.find_unavailable_nodes(slurm, nodes, seconds=seconds, timeout=timeout)
 
 
 def _cancel(runs: Sequence[Run], conf: str | None) -> None:

@@ -65,7 +65,7 @@ class SlurmClient:
         return self.query(command, timeout=REQUEST_SECONDS)
 
     def query_table(
-        self, command: Sequence[str], columns: int, *, optional: int = 0, timeout: float = QUERY_SECONDS
+        self, command: Sequence[str], columns: int, *, optional_columns: int = 0, timeout: float = QUERY_SECONDS
     ) -> list[list[str]] | None:
         """Return the rows of a table; None if the command fails.
 
@@ -74,15 +74,15 @@ class SlurmClient:
         Args:
             command: The program and its arguments; the output has ``|`` between columns.
             columns: The number of columns; the last one may contain ``|``.
-            optional: Number of columns at the end that may be missing, and are empty then.
+            optional_columns: Number of columns at the end that may be missing, and are empty then.
             timeout: Timeout in seconds.
         """
         result = self.query(command, timeout=timeout)
         if result.failure:
             return None
         bar_count = columns - 1
-        lines = [line for line in result.out.splitlines() if line.count("|") >= bar_count - optional]
-        return [[*line.split("|", bar_count), *optional * [""]][:columns] for line in lines]
+        lines = [line for line in result.out.splitlines() if line.count("|") >= bar_count - optional_columns]
+        return [[*line.split("|", bar_count), *optional_columns * [""]][:columns] for line in lines]
 
     def query_queue(self) -> list[list[str]] | None:
         """Return a row for each of this user's jobs in the queue; None if Slurm does not answer.
@@ -93,7 +93,7 @@ class SlurmClient:
         return self._query_job_table(_SQUEUE)
 
     def _query_job_table(self, command: Sequence[str]) -> list[list[str]] | None:
-        return self.query_table(command, 7, optional=2)
+        return self.query_table(command, 7, optional_columns=2)
 
     def query_jobs(self, ids: Iterable[str]) -> dict[str, tuple[State, str]] | None:
         """Return the state and command of this user's jobs; None if Slurm does not answer.

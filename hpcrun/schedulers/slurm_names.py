@@ -28,7 +28,7 @@ def list_names(names: Iterable[str]) -> str:
     return ", ".join(unique_names[:MAX_NAMES]) + ", ..." * (len(unique_names) > MAX_NAMES)
 
 
-def find_unknown(resources: Resources, policies: Policies) -> dict[str, str]:
+def find_unknown_names(resources: Resources, policies: Policies) -> dict[str, str]:
     """Return a warning for each option (qos, account) whose value is not in Slurm's accounting.
 
     Args:
@@ -49,7 +49,7 @@ def find_unknown(resources: Resources, policies: Policies) -> dict[str, str]:
     return warnings
 
 
-def warn_of_unknown(resources: Resources, policies: Policies, slurm: SlurmClient) -> list[str]:
+def warn_of_unknown_names(resources: Resources, policies: Policies, slurm: SlurmClient) -> list[str]:
     """Return warnings about names that Slurm does not know, except names that sbatch refuses with an error.
 
     Args:
@@ -57,7 +57,7 @@ def warn_of_unknown(resources: Resources, policies: Policies, slurm: SlurmClient
         policies: All QoS, and this user's accounts.
         slurm: The client of the job's Slurm cluster.
     """
-    warnings = find_unknown(resources, policies)
+    warnings = find_unknown_names(resources, policies)
     if not warnings:
         return []
     config = slurm.query(("scontrol", "show", "config"), timeout=QUERY_SECONDS).text or ""

@@ -62,7 +62,7 @@ class Reservation:
         )
 
 
-def find_unavailable(
+def find_unavailable_nodes(
     slurm: SlurmClient, nodelist: str = "", *, seconds: float = inf, timeout: float = TIMEOUT_SECONDS
 ) -> list[str]:
     """Return a sentence about each group of nodes that is down, drained or reserved, with Slurm's reason.
@@ -87,7 +87,7 @@ def find_unavailable(
     return [*sentences, *(one.sentence for one in reservations if one.starts_before(latest_start))]
 
 
-def find_down(slurm: SlurmClient, nodes: Collection[str]) -> list[str]:
+def find_unusable_nodes(slurm: SlurmClient, nodes: Collection[str]) -> list[str]:
     """Return the names of the nodes that are down, drained or failed among some nodes."""
     command = (*_LIST_STATES, f"--nodes={','.join(nodes)}")
     rows = slurm.query_table(command, 2, timeout=TIMEOUT_SECONDS) or []

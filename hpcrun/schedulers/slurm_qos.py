@@ -68,7 +68,7 @@ def query_policies(slurm: SlurmClient, *, timeout: float = QUERY_SECONDS) -> Pol
         return Policies(qos.result() or [], accounts or [])
 
 
-def are_enforced(slurm: SlurmClient, *, timeout: float = QUERY_SECONDS) -> bool:
+def are_limits_enforced(slurm: SlurmClient, *, timeout: float = QUERY_SECONDS) -> bool:
     """Return whether Slurm enforces the limits of QoS and accounts, so that jobs beyond them stay pending."""
     return bool(_ENFORCES_LIMITS.search(slurm.query(("scontrol", "show", "config"), timeout=timeout).text or ""))
 

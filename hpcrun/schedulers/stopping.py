@@ -86,19 +86,19 @@ def stop(
         if backoff.is_due():
             states = query_states([job.run for job in remaining_jobs])
         for job in remaining_jobs:
-            elapsed = current_time - job.requested_at
+            elapsed_seconds = current_time - job.requested_at
             record = job.run.end_record()
             state = states.get(job.run)
             if (record and not record.requeued) or (state and state.finished) or _has_no_ranks(state):
                 checkpoint_text = "wrote a checkpoint and " * (_read_checkpoint_times(job.run) != job.checkpoints)
                 end_reason = record.reason if record and not record.stopped else ""
-                _cancel([job], end_reason or f"its ranks {checkpoint_text}ended after {elapsed:.0f} s")
-            elif not job.run.exit_record() and not job.repeated and elapsed > REPEAT_SECONDS:
+                _cancel([job], end_reason or f"its ranks {checkpoint_text}ended after {elapsed_seconds:.0f} s")
+            elif not job.run.exit_record() and not job.repeated and elapsed_seconds > REPEAT_SECONDS:
                 job.repeated = True
                 with suppress(HpcrunError):
                     job.run.scheduler.request_stop(job.run)
-            elif must_kill or elapsed > job.grace_seconds:
-                _cancel([job], f"its ranks did not exit within {elapsed:.0f} s and were killed")
+            elif must_kill or elapsed_seconds > job.grace_seconds:
+                _cancel([job], f"its ranks did not exit within {elapsed_seconds:.0f} s and were killed")
         remaining_jobs = [job for job in remaining_jobs if not job.finished]
         must_kill = report_progress(remaining_jobs, time.monotonic() - start) or must_kill
         time.sleep(POLL_SECONDS)

@@ -28,11 +28,11 @@ class UninstalledScheduler(Scheduler):
         self.name = self.title = name  # type: ignore[misc]
         self.error = error
 
-    def _raise(self) -> NoReturn:
+    def _raise_load_error(self) -> NoReturn:
         raise self.error
 
     def submit(self, run: Run) -> str:  # noqa: ARG002, D102
-        self._raise()
+        self._raise_load_error()
 
     def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, UnrecordedJob | None]:  # noqa: ARG002, D102
         return {}
@@ -41,10 +41,10 @@ class UninstalledScheduler(Scheduler):
         return {run: State("UNKNOWN", self.error.message) for run in runs}
 
     def request_stop(self, run: Run) -> bool:  # noqa: ARG002, D102
-        self._raise()
+        self._raise_load_error()
 
     def cancel(self, *runs: Run) -> None:  # noqa: ARG002, D102
-        self._raise()
+        self._raise_load_error()
 
     def rerun_command(self, run: Run) -> str:  # noqa: D102
         return f"{run.directory}/job.sh"

@@ -1,1 +1,1 @@
-"""Sites: the settings of each cluster, and the layers of configuration that they are loaded from."""
+"""Sites: the settings of each cluster, and the layers of configuration from which sites are loaded."""

@@ -75,13 +75,13 @@ def _read_detection_keys(files: list[Path], parse_file: Callable[[Path], dict[st
 def _read_cache(file: Path) -> dict[str, list[Any]]:
     """Return the cached state and keys of each file; an empty dict if the cache is invalid."""
     try:
-        cached = dict(json.loads(file.read_bytes()))
+        cached_entries = dict(json.loads(file.read_bytes()))
     except (OSError, ValueError, TypeError, RecursionError):
         return {}
     is_valid = all(
-        isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], dict) for entry in cached.values()
+        isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], dict) for entry in cached_entries.values()
     )
-    return cached if is_valid else {}
+    return cached_entries if is_valid else {}
 
 
 def _match_variables(detection_keys: dict[str, Any]) -> str | None:

@@ -85,13 +85,13 @@ def escape_invisible(text: str) -> str:
     """
     if text.isprintable() and "\\" not in text:
         return text
-    escaped = []
+    escaped_parts = []
     for character, following in zip(text, f"{text[1:]} ", strict=True):
         is_ambiguous = character == "\\" and (following in r"\xuU" or _is_invisible(following))
-        escaped.append(
+        escaped_parts.append(
             "\\\\" if is_ambiguous else _escape_character(character) if _is_invisible(character) else character
         )
-    return "".join(escaped)
+    return "".join(escaped_parts)
 
 
 def _is_invisible(character: str) -> bool:

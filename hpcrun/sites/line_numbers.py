@@ -19,8 +19,8 @@ _ASSIGNMENT = re.compile(
 _KEY_PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
 
 
-def _split_key(dotted: str) -> tuple[str, ...]:
-    return tuple(next(part for part in match.groups() if part is not None) for match in _KEY_PART.finditer(dotted))
+def _split_key(dotted_key: str) -> tuple[str, ...]:
+    return tuple(next(part for part in match.groups() if part is not None) for match in _KEY_PART.finditer(dotted_key))
 
 
 def iterate_statements(text: str) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:

@@ -45,9 +45,9 @@ def _parse_cached(file: Path, _state: tuple[int, ...]) -> tuple[dict[str, Any], 
     return tomllib.loads(source.text), source
 
 
-def _merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
-    merged_table = dict(lower)
-    for key, value in upper.items():
+def _merge(lower_table: dict[str, Any], upper_table: dict[str, Any]) -> dict[str, Any]:
+    merged_table = dict(lower_table)
+    for key, value in upper_table.items():
         old_value = merged_table.get(key)
         merged_table[key] = (
             _merge(old_value, value) if isinstance(old_value, dict) and isinstance(value, dict) else value
@@ -141,8 +141,8 @@ def _mpi_library(values: dict[str, Any]) -> str | None:
 
 
 def _remove_key(table: dict[str, Any], key: Key) -> dict[str, Any]:
-    remaining = {name: value for name, value in table.items() if name != key[0]}
-    return {**remaining, key[0]: _remove_key(table[key[0]], key[1:])} if len(key) > 1 else remaining
+    remaining_values = {name: value for name, value in table.items() if name != key[0]}
+    return {**remaining_values, key[0]: _remove_key(table[key[0]], key[1:])} if len(key) > 1 else remaining_values
 
 
 def _parse_key(text: Any) -> Key:
@@ -151,12 +151,12 @@ def _parse_key(text: Any) -> Key:
     Raises:
         ValueError: The text is not a key.
     """
-    remaining: Any = tomllib.loads(f"{text} = 0") if isinstance(text, str) and text.isprintable() else {}
+    remaining_value: Any = tomllib.loads(f"{text} = 0") if isinstance(text, str) and text.isprintable() else {}
     key: list[str] = []
-    while isinstance(remaining, dict) and len(remaining) == 1:
-        ((name, remaining),) = remaining.items()
+    while isinstance(remaining_value, dict) and len(remaining_value) == 1:
+        ((name, remaining_value),) = remaining_value.items()
         key.append(name)
-    if remaining != 0:
+    if remaining_value != 0:
         raise ValueError(text)
     return tuple(key)
 
@@ -177,7 +177,7 @@ def merge_files(name: str, files_by_site: dict[str, list[Path]], chain: Sequence
     for file in files_by_site[name]:
         table, merged_files.sources[file] = _read_file(file)
         own_values = dict(table)
-        base, unset = own_values.pop("extends", None), own_values.pop("unset", [])
+        base, unset_keys = own_values.pop("extends", None), own_values.pop("unset", [])
         if base is not None and not isinstance(base, str):
             raise HpcrunError(f"{format_location(file, ('extends',))}: extends = {base!r}: name one site")
         if "name" in own_values:
@@ -193,6 +193,6 @@ def merge_files(name: str, files_by_site: dict[str, list[Path]], chain: Sequence
             merged_files.sources |= base_site.sources
             merged_files.add(base_site.values, base_site.origins)
             merged_files.ineffective_unsets += base_site.ineffective_unsets
-        merged_files.unset(file, unset)
+        merged_files.unset(file, unset_keys)
         merged_files.add(own_values, dict.fromkeys(_key_paths(own_values), file))
     return merged_files

@@ -131,18 +131,21 @@ class Partition(Limits):
         return replace(base, **merged_values, defaults=defaults, limits=replace(site.limits, **explicit_limits))
 
 
-def _merge_value(upper: Any, lower: T) -> T:
+def _merge_value(upper_value: Any, lower_value: T) -> T:
     """Merge two values of a key; tables are merged key by key. None means not set."""
-    if upper is None:
-        return lower
-    if isinstance(upper, dict):
-        return {**lower, **upper}  # type: ignore[dict-item, return-value]
-    if isinstance(upper, (OwnConda, OwnContainer, OwnCuda, OwnGpu, OwnModules, OwnMpi)):
-        explicit_values = {one.name: value for one in fields(upper) if (value := getattr(upper, one.name)) is not None}
+    if upper_value is None:
+        return lower_value
+    if isinstance(upper_value, dict):
+        return {**lower_value, **upper_value}  # type: ignore[dict-item, return-value]
+    if isinstance(upper_value, (OwnConda, OwnContainer, OwnCuda, OwnGpu, OwnModules, OwnMpi)):
+        explicit_values = {
+            one.name: value for one in fields(upper_value) if (value := getattr(upper_value, one.name)) is not None
+        }
         return replace(
-            lower, **{name: _merge_value(value, getattr(lower, name)) for name, value in explicit_values.items()}
+            lower_value,
+            **{name: _merge_value(value, getattr(lower_value, name)) for name, value in explicit_values.items()},
         )  # type: ignore[type-var]
-    return upper  # type: ignore[no-any-return]
+    return upper_value  # type: ignore[no-any-return]
 
 
 def equal_fields(settings: D, other_settings: D) -> D:

@@ -48,10 +48,10 @@ def site_file_schema() -> dict[str, Any]:
                 facts, docstrings.get((kind.removeprefix("Own"), name), inherited_docstring)
             )
     del schema["properties"]["name"], schema["required"]
-    extends = {"type": "string", "description": "Another site, whose values are the defaults of this one."}
-    unset = {"type": "array", "items": {"type": "string"}}
-    unset |= {"description": "Keys of lower layers and of the extended site to ignore, such as mpi.type."}
-    schema["properties"] = {"extends": extends, "unset": unset, **schema["properties"]}
+    extends_schema = {"type": "string", "description": "Another site, whose values are the defaults of this one."}
+    unset_schema = {"type": "array", "items": {"type": "string"}}
+    unset_schema |= {"description": "Keys of lower layers and of the extended site to ignore, such as mpi.type."}
+    schema["properties"] = {"extends": extends_schema, "unset": unset_schema, **schema["properties"]}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A site file of hpcrun",

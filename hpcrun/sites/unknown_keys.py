@@ -36,7 +36,7 @@ def valid_keys(table: tuple[str, ...]) -> list[str]:
     return [*_types_of_keys(table), *([] if table else ["extends", "unset"])]
 
 
-def describe(path: tuple[str, ...], value: Any) -> str:
+def describe_unknown_key(path: tuple[str, ...], value: Any) -> str:
     """Return the message about an unknown key, with similar keys, or with all keys of a small table.
 
     Args:

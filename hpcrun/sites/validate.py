@@ -87,7 +87,7 @@ def _describe_fault(
     location = format_location(file, key) if file else "site file"
     if fault["type"] != _UNKNOWN_KEY:
         return key, f"{location}: {'.'.join(key)} = {value!r}: {reason}"
-    return key, f"{location}: {unknown_keys.describe(path, value)}"
+    return key, f"{location}: {unknown_keys.describe_unknown_key(path, value)}"
 
 
 def _expect_list(value: Any, path: tuple[str, ...]) -> str:

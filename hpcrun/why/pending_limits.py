@@ -106,7 +106,7 @@ def _describe_nodes(
     if not nodes:
         own = [one for one in partitions if one.name in (resources.partition or "").split(",")]
         nodes = ",".join(group.names for one in own for group in one.nodes)
-    sentences = slurm_nodes.find_unavailable(slurm, nodes)
+    sentences = slurm_nodes.find_unavailable_nodes(slurm, nodes)
     for sentence in sentences[:MAX_SENTENCES]:
         yield Evidence("scontrol show reservation" if " reserved: " in sentence else "sinfo -R", sentence)
     if len(sentences) > MAX_SENTENCES:

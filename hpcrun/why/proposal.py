@@ -178,5 +178,5 @@ def _bad_nodes(run: Run, diagnosis: Diagnosis) -> list[str]:
         return nodes
     if failed and failed[1] in nodes:
         return [failed[1]]
-    down = slurm_nodes.find_down(SlurmClient(run.slurm_conf), nodes) if run.scheduler.uses_slurm else []
+    down = slurm_nodes.find_unusable_nodes(SlurmClient(run.slurm_conf), nodes) if run.scheduler.uses_slurm else []
     return down if len(down) < len(nodes) else []

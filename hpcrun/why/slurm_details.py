@@ -77,7 +77,10 @@ def query_pending_job(run: Run) -> PendingJob | None:
     """Return a pending job; None if Slurm does not answer."""
     table = ("squeue", "--noheader", f"--jobs={run.job_id}", "--format=%S|%P|%Q|%E|%q|%a|%D|%C|%m|%b|%l|%v")
     columns = len(PendingJob._fields)
-    rows = SlurmClient(run.slurm_conf).query_table(table, columns, optional=columns - 4, timeout=TIMEOUT_SECONDS) or []
+    rows = (
+        SlurmClient(run.slurm_conf).query_table(table, columns, optional_columns=columns - 4, timeout=TIMEOUT_SECONDS)
+        or []
+    )
     return next((PendingJob(*row) for row in rows if row[2].isdigit()), None)
 
 

@@ -28,7 +28,7 @@ def test_banners_are_not_jobs(fake_slurm):
 def test_a_table_needs_all_columns_but_the_optional_ones(fake_slurm):
     fake_slurm.replace_command("sinfo", f"{BANNER}; echo; echo 'n1|idle'; echo 'n2|down|its disk|failed'")
     assert SlurmClient().query_table(["sinfo"], 3) == [["n2", "down", "its disk|failed"]]
-    rows = SlurmClient().query_table(["sinfo"], 3, optional=1) or []
+    rows = SlurmClient().query_table(["sinfo"], 3, optional_columns=1) or []
     assert rows[1:] == [["n1", "idle", ""], ["n2", "down", "its disk|failed"]]
 
 

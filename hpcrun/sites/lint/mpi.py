@@ -69,12 +69,12 @@ def mismatched_mpi_type(site: Site) -> Iterator[Finding]:
     matching_type = matching_mpi_type(library)
     # an MPI from modules or Spack may support either type; a wheel or Debian's package does not
     is_local_mpi = not (site.modules.load or site.spack.load or site.spack.env or site.container.image)
-    unsupported = {
+    unsupported_types = {
         "mpich": is_local_mpi and mpi_type.startswith("pmix"),
         "openmpi": mpi_type == "pmi2",
         "openmpi4": is_local_mpi and mpi_type == "pmi2",
     }
-    if unsupported.get(library) or mpi_type in {"none", "openmpi"}:
+    if unsupported_types.get(library) or mpi_type in {"none", "openmpi"}:
         yield finding_at(
             ("mpi", "type"),
             f'mpi.type = "{mpi_type}" does not fit mpi.library = "{library}": each rank would believe that it is alone',
