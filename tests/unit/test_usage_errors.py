@@ -236,7 +236,7 @@ MISTAKES = {
     "submit lenet5 --sbatch time=10 --site slurm": "--time is an option of hpcrun: give it without --sbatch\nHINT: for",
     "submit lenet5 --sbatch output=x --site slurm": "hpcrun sets sbatch's --output itself; a run directory holds one",
     "submit lenet5 --gpus-per-node none --site slurm": "for example --gpus-per-node=4;",
-    "submit lenet5 -p , --site slurm": "ERROR: --partition=,: it names nothing",
+    "submit lenet5 -p , --site slurm": "ERROR: --partition=,: must contain a name",
     "submit lenet5 -N 0 --site slurm": "for example --nodes=2;",
     "submit lenet5 -d 1234 --site slurm": "afterok:1234 waits until it has succeeded",
     "status --state done": "did you mean COMPLETED?",
