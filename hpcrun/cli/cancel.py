@@ -56,7 +56,7 @@ def cancel(
     matching: Sequence[StatusRow] = []
     try:
         matching = status_rows.select_rows(
-            words, schedulers.query_states, states=names, since=earliest, missing=removed, purpose="modify"
+            words, schedulers.query_states, states=names, since=earliest, missing_runs=removed, purpose="modify"
         )
     except run_selection.MissingRunError as raised:
         removed, error = list(raised.runs), raised

@@ -66,11 +66,11 @@ def logs(
         return
     if ranks is None:
         logs_and_streams = list(
-            zip(reading.job_logs(run, pattern=pattern, last=lines), (sys.stdout, sys.stderr), strict=False)
+            zip(reading.job_logs(run, pattern=pattern, line_count=lines), (sys.stdout, sys.stderr), strict=False)
         )
     else:
         must_exist = not follow or run.end_record() is not None
-        rank_logs = reading.rank_logs(run, ranks, pattern=pattern, last=lines, must_exist=must_exist)
+        rank_logs = reading.rank_logs(run, ranks, pattern=pattern, line_count=lines, must_exist=must_exist)
         logs_and_streams = [(log, sys.stdout) for log in rank_logs]
 
     def print_new(*, ended: bool = False) -> None:

@@ -84,7 +84,7 @@ def _select(
     from hpcrun.jobs.runs import Run
 
     before = run_selection.parse_time(older_than) if older_than is not None else None
-    matching = status_rows.select_rows(jobs, schedulers.query_states, states=wanted, missing=[], purpose="modify")
+    matching = status_rows.select_rows(jobs, schedulers.query_states, states=wanted, missing_runs=[], purpose="modify")
     named_singly = bool(jobs) and all(map(run_selection.names_one_run, jobs))
     pairs = [(row, Run(Path(row.run_dir))) for row in matching]
     old = [(row, run) for row, run in pairs if before is None or end_time(run) < before]

@@ -103,9 +103,9 @@ def status(
         gone.clear()
         if words or wanted or earliest is not None:
             return status_rows.select_rows(
-                words, schedulers.query_states, states=wanted, since=earliest, missing=gone, purpose="list"
+                words, schedulers.query_states, states=wanted, since=earliest, missing_runs=gone, purpose="list"
             )
-        return status_rows.newest_rows(NEWEST, schedulers.query_states, missing=gone)
+        return status_rows.newest_rows(NEWEST, schedulers.query_states, missing_runs=gone)
 
     if watch is not None:
         _watch(query, watch, until_ended=bool(words))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 Purpose = Literal["list", "read", "modify"]
-"""Why runs are selected: to list them, to read one of them, or to cancel, clean up or remove them."""
+"""What a command does with runs: list them, read one of them, or modify them (cancel, clean up, remove)."""
 
 
 class Cluster(NamedTuple):
@@ -26,7 +26,7 @@ class Cluster(NamedTuple):
 
     Attributes:
         site: The site's name; ``local`` for a process on a host, empty if unknown.
-        slurm_conf: The recorded slurm.conf, if any; for a local job its host.
+        slurm_conf: Path of the recorded slurm.conf, empty if unknown; for a local job, the host name.
     """
 
     site: str
@@ -35,23 +35,23 @@ class Cluster(NamedTuple):
 
 @dataclass(frozen=True)
 class IdMatch:
-    """The runs with one job id: a job, or tasks of a sweep.
+    """The runs of one submission with a given job id: a single run, or tasks of a sweep.
 
     Attributes:
         job_id: The id as the user types it.
         runs: The run, or the tasks of the sweep.
-        missing: Other tasks, whose directories were removed.
+        missing_runs: Tasks of the same sweep whose directories were removed.
         created: When the run was created, in s since 1970.
     """
 
     job_id: str
     runs: tuple[Run, ...]
-    missing: tuple[Run, ...]
+    missing_runs: tuple[Run, ...]
     created: float
 
     @cached_property
     def cluster(self) -> Cluster:
-        """The cluster that assigned the id; reads files, so call it only for ambiguous ids."""
+        """The cluster that assigned the id, from the run's files; use it only for ambiguous ids."""
         return cluster_of(self.runs[0])
 
 
@@ -59,18 +59,18 @@ class AmbiguousError(HpcrunError):
     """A job id that matches jobs of several clusters.
 
     Args:
-        found: The matching submissions.
+        matches: The matching submissions.
     """
 
-    def __init__(self, found: Sequence[IdMatch]) -> None:
-        names = list(distinguish(found))
-        listed = ", ".join(f"{name} ({one.runs[0].name})" for name, one in zip(names, found, strict=True))
+    def __init__(self, matches: Sequence[IdMatch]) -> None:
+        names = list(distinguish(matches))
+        descriptions = ", ".join(f"{name} ({match.runs[0].name})" for name, match in zip(names, matches, strict=True))
         hint = f"name one of them: {names[0]}; or set HPCRUN_SITE or SLURM_CONF"
-        super().__init__(f"there are {len(found)} jobs {found[0].job_id}: {listed}", hint=hint)
+        super().__init__(f"there are {len(matches)} jobs {matches[0].job_id}: {descriptions}", hint=hint)
 
 
 def cluster_of(run: Run) -> Cluster:
-    """Return the cluster of a run's job, as far as it is recorded."""
+    """Return the cluster that a run's records name."""
     if not (run.directory / "job.json").exists():
         return Cluster("", str(run.directory))
     if not run.scheduler.has_queue:
@@ -79,53 +79,57 @@ def cluster_of(run: Run) -> Cluster:
     return Cluster(site.name, str(site.slurm_conf or run.submission.slurm_conf or ""))
 
 
-def distinguish(found: Sequence[IdMatch]) -> Iterable[str]:
+def distinguish(matches: Sequence[IdMatch]) -> Iterable[str]:
     """Yield an unambiguous name for each submission: ``dee:8``, or its run directory."""
-    sites = [one.cluster.site for one in found]
-    for one in found:
-        known = one.cluster.site and sites.count(one.cluster.site) == 1
-        yield f"{one.cluster.site}:{one.job_id}" if known else f"{(one.runs[0].sweep or one.runs[0]).directory}/"
+    sites = [match.cluster.site for match in matches]
+    for match in matches:
+        is_unique = match.cluster.site and sites.count(match.cluster.site) == 1
+        yield (
+            f"{match.cluster.site}:{match.job_id}"
+            if is_unique
+            else f"{(match.runs[0].sweep or match.runs[0]).directory}/"
+        )
 
 
 def filter_by_cluster(
-    matches: Sequence[IdMatch], site: str | None, more: Callable[[], Iterable[IdMatch]] = tuple
+    matches: Sequence[IdMatch], site: str | None, find_resubmitted: Callable[[], Iterable[IdMatch]] = tuple
 ) -> list[IdMatch]:
     """Return the submissions of the selected cluster; all of them if neither the site nor the environment selects one.
 
     Args:
         matches: The submissions with the id.
-        site: The site in front of the id.
-        more: Returns submissions that had the id before they were resubmitted under another one.
+        site: The site that the user typed in front of the id, if any.
+        find_resubmitted: Returns submissions that had this id before they were resubmitted under another id.
     """
-    fits = cluster_filter(site)
-    if not matches or (fits and not any(fits(match.cluster) for match in matches)):
-        matches = [*matches, *more()]
+    is_selected = cluster_filter(site)
+    if not matches or (is_selected and not any(is_selected(match.cluster) for match in matches)):
+        matches = [*matches, *find_resubmitted()]
     if site:
         return _prefer_slurm_conf([match for match in matches if match.cluster.site == site])
-    if fits and len(matches) > 1:
-        return _prefer_slurm_conf([match for match in matches if fits(match.cluster)] or matches)
+    if is_selected and len(matches) > 1:
+        return _prefer_slurm_conf([match for match in matches if is_selected(match.cluster)] or matches)
     return list(matches)
 
 
 def _prefer_slurm_conf(matches: Sequence[IdMatch]) -> list[IdMatch]:
-    """Return the submissions to the cluster of SLURM_CONF, if any: sites of two clusters may have the same name."""
+    """Return the submissions to the cluster of SLURM_CONF, or all if there are none; clusters may share a site name."""
     conf = os.environ.get("SLURM_CONF")
     return [match for match in matches if conf and _has_slurm_conf(match.cluster, conf)] or list(matches)
 
 
 def newest_per_cluster(matches: Iterable[IdMatch]) -> list[IdMatch]:
-    """Return each cluster's newest submission, in the given order; clusters reuse ids.
+    """Return the newest submission of each cluster, in the order of the argument: clusters reuse job ids.
 
     Args:
-        matches: Submissions, the newest first.
+        matches: Submissions with the same job id, the newest first.
     """
-    every = list(matches)
-    if len(every) < 2:
-        return every
-    first: dict[Cluster, IdMatch] = {}
-    for match in every:
-        first.setdefault(match.cluster, match)
-    return list(first.values())
+    all_matches = list(matches)
+    if len(all_matches) < 2:
+        return all_matches
+    newest: dict[Cluster, IdMatch] = {}
+    for match in all_matches:
+        newest.setdefault(match.cluster, match)
+    return list(newest.values())
 
 
 def require_unambiguous(matches: Sequence[IdMatch]) -> None:
@@ -134,25 +138,27 @@ def require_unambiguous(matches: Sequence[IdMatch]) -> None:
     Raises:
         AmbiguousError: An id is ambiguous.
     """
-    for _, same in groupby(sorted(matches, key=lambda match: match.job_id), key=lambda match: match.job_id):
-        newest = newest_per_cluster(same)
+    for _, group in groupby(sorted(matches, key=lambda match: match.job_id), key=lambda match: match.job_id):
+        newest = newest_per_cluster(group)
         if len(newest) > 1:
             raise AmbiguousError(newest)
 
 
 def require_selected_cluster(matches: Iterable[IdMatch]) -> None:
-    """Require that the environment does not select another cluster than that of the jobs with an id.
+    """Require that jobs belong to the cluster that the environment selects, if the environment selects one.
 
     Raises:
         HpcrunError: HPCRUN_SITE or SLURM_CONF names another cluster, which may have its own job with the id.
     """
     site, conf = os.environ.get("HPCRUN_SITE"), os.environ.get("SLURM_CONF")
-    fits = cluster_filter(None)
-    if not fits or (not site and "SLURM_JOB_ID" in os.environ):  # on a compute node SLURM_CONF is Slurm's own copy
+    is_selected = cluster_filter(None)
+    if not is_selected or (
+        not site and "SLURM_JOB_ID" in os.environ
+    ):  # on a compute node SLURM_CONF is Slurm's own copy
         return
     for match in matches:
-        known = match.cluster.site if site else match.cluster.slurm_conf and match.cluster.site != "local"
-        if known and not fits(match.cluster):
+        is_known = match.cluster.site if site else match.cluster.slurm_conf and match.cluster.site != "local"
+        if is_known and not is_selected(match.cluster):
             (name,) = distinguish([match])
             raise HpcrunError(
                 f"job {match.job_id} ({match.runs[0].name}) is of site {match.cluster.site}, but "
@@ -165,7 +171,7 @@ def cluster_filter(site: str | None) -> Callable[[Cluster], bool] | None:
     """Return a filter for the cluster selected by the site in front of an id, or else by the environment.
 
     Args:
-        site: The site in front of the id.
+        site: The site that the user typed in front of the id, if any.
 
     Returns:
         A function that accepts the selected cluster; None if no cluster is selected.

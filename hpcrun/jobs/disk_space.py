@@ -13,28 +13,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RUN_BYTES = 64 << 10
-"""Upper bound for a run's records, hostfile, rank.sh and first log lines, in blocks of 4 KB."""
+"""Upper bound for the bytes that a run's records, hostfile, rank.sh and first log lines take, in blocks of 4 KB."""
 
 MAX_SWEEP_BYTES = 1 << 20
-"""Upper bound for the check of a sweep with many tasks."""
+"""Maximum number of bytes that the check allocates, for sweeps with many tasks."""
 
 DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def require_disk_space(folder: Path, runs: int) -> None:
+def require_disk_space(folder: Path, job_count: int) -> None:
     """Require disk space for the first files that jobs write into a run directory.
 
     Args:
         folder: The run directory.
-        runs: The number of jobs that use it.
+        job_count: The number of jobs that write into this directory.
 
     Raises:
         OSError: The disk or the quota is full.
     """
     file = folder / ".room"
     try:
-        with open(file, "wb", opener=permissions.opener) as opened:
-            os.posix_fallocate(opened.fileno(), 0, min(runs * RUN_BYTES, MAX_SWEEP_BYTES))
+        with open(file, "wb", opener=permissions.opener) as stream:
+            os.posix_fallocate(stream.fileno(), 0, min(job_count * RUN_BYTES, MAX_SWEEP_BYTES))
     except OSError as error:
         if error.errno in DISK_FULL_ERRORS:
             raise

@@ -21,28 +21,28 @@ class Heartbeat:
 
     Attributes:
         rank: The rank.
-        host: Its host.
+        host: The rank's host.
         every: Seconds between two heartbeats.
-        time: When it was written, in s since 1970, by the host's clock.
+        time: When the heartbeat was written, in s since 1970, by the host's clock.
         ended: Whether the rank's script has ended.
-        waits: The collective call in which it waits for the other ranks.
-        waited_seconds: How long it has been waiting.
-        at: The current line of its script.
-        activity: What it does before its training, such as ``imports TensorFlow``; empty otherwise.
-        activity_seconds: How long it has been doing so.
+        waits: The collective call in which the rank waits for other ranks; empty if it does not wait.
+        waited_seconds: How long the rank has been waiting in this call, in s.
+        at: The line of the rank's script that is being executed.
+        activity: What the rank does before training, such as ``imports TensorFlow``; empty otherwise.
+        activity_seconds: How long the activity has lasted, in s.
         phase: ``training``, ``validation``, ``trained``; empty before any ``fit``.
-        fit: The number of the current ``fit`` in the script, from 0.
-        epoch: The epoch, from 1.
-        epochs: The total number of epochs.
-        step: Completed steps of this epoch.
-        steps: Steps per epoch.
-        first: The epoch and the number of completed steps at which the ``fit`` began.
-        step_seconds: The recent time per step.
-        own_seconds: The part of it in which this rank did not wait for others.
-        images_per_second: The rate of all ranks together.
-        fit_seconds: How long the ``fit`` has been running (rank 0).
-        logs: Keras's metrics (rank 0).
-        points: Loss and rate over time (rank 0).
+        fit: Index of the current ``fit`` call in the script, from 0.
+        epoch: Number of the current epoch, from 1.
+        epochs: Total number of epochs.
+        step: Number of completed steps of the current epoch.
+        steps: Number of steps per epoch.
+        first: The epoch and the number of completed steps at which the ``fit`` call began.
+        step_seconds: Time per step of the latest steps, in s.
+        own_seconds: The part of `step_seconds` in which this rank did not wait for other ranks.
+        images_per_second: Training rate of all ranks together.
+        fit_seconds: How long the ``fit`` call has been running, in s (rank 0 only).
+        logs: Keras's metrics by name (rank 0 only).
+        points: Loss and training rate over time (rank 0 only).
     """
 
     rank: int
@@ -76,11 +76,11 @@ def read_heartbeat(directory: Path, rank: int, faults: dict[str, str] | None = N
     Args:
         directory: The run directory.
         rank: The rank.
-        faults: Receives an error message for an invalid file, by its name.
+        faults: Receives the error message of an invalid file, by file name.
     """
     name = f"heartbeats/rank-{rank}.json"
     try:
-        # values that a rank does not know are null
+        # ranks write null for unknown values
         return records.read_record(directory / name, Heartbeat, skip_wrong_types=True)
     except records.BadRecordError as error:
         if faults is not None:
@@ -89,7 +89,7 @@ def read_heartbeat(directory: Path, rank: int, faults: dict[str, str] | None = N
 
 
 def find_ranks(directory: Path) -> list[int]:
-    """Return the ranks that have written a heartbeat, in order.
+    """Return the ranks that have written a heartbeat, in ascending order.
 
     Args:
         directory: The run directory.
@@ -113,7 +113,7 @@ def read_newer_heartbeat(directory: Path, faults: dict[str, str] | None = None) 
 
     Args:
         directory: The run directory.
-        faults: Receives an error message for an invalid file, by its name.
+        faults: Receives the error message of an invalid file, by file name.
     """
     heartbeat = read_heartbeat(directory, 0, faults)
     try:

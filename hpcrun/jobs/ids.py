@@ -1,4 +1,4 @@
-"""Runs selected by job id: ``1234``, ``12-17,19``, tasks of a sweep ``12_3-7``, a site's job ``dee:1234``."""
+"""Selection of runs by job id: ``1234``, ``12-17,19``, tasks of a sweep ``12_3-7``, a job of site dee ``dee:1234``."""
 
 from __future__ import annotations
 
@@ -33,47 +33,51 @@ def split_site(word: str) -> tuple[str | None, str] | None:
     return (match["site"], match["ids"]) if match and _RANGES.fullmatch(match["ids"]) else None
 
 
-def find_by_id(word: str, listed: Sequence[Entry], missing: list[Run], purpose: Purpose) -> list[tuple[Run, float]]:
+def find_by_id(
+    word: str, entries: Sequence[Entry], missing_runs: list[Run], purpose: Purpose
+) -> list[tuple[Run, float]]:
     """Return the runs with given job ids, the newest first, and when each was created, in s since 1970.
 
-    A single id selects one job or sweep per cluster that assigned it; a range selects all jobs in it.
+    A single id selects one job or sweep per cluster that assigned it; a range selects all jobs in the range.
 
     Args:
-        word: As typed; see `split_site`.
-        listed: The index's entries, the newest first.
-        missing: Receives the runs whose directories were removed.
-        purpose: What the runs are for.
+        word: Job ids as typed on the command line, see `split_site`.
+        entries: All entries of the index, the newest first.
+        missing_runs: Receives the runs whose directories were removed.
+        purpose: What the command does with the runs.
 
     Raises:
         AmbiguousError: An id matches jobs of several clusters.
-        HpcrunError: An id matches only a job of another cluster than that which the environment selects.
+        HpcrunError: The job with an id is on another cluster than the one that the environment selects.
     """
     site, ids = split_site(word) or (None, "")
     ranges = [_parse_range(part) for part in ids.split(",")]
-    typed = ids if JOB_ID.fullmatch(ids) else None
-    existing, removed = _group_by_job((entry for entry in listed if _is_in_ranges(read_job_id(entry), ranges)), typed)
-    if typed:
+    single_id = ids if JOB_ID.fullmatch(ids) else None
+    existing_jobs, removed_jobs = _group_by_job(
+        (entry for entry in entries if _is_in_ranges(read_job_id(entry), ranges)), single_id
+    )
+    if single_id:
         matches = clusters.filter_by_cluster(
-            existing, site, lambda: _group_by_job(_find_resubmitted(ids, listed), typed)[0]
+            existing_jobs, site, lambda: _group_by_job(_find_resubmitted(ids, entries), single_id)[0]
         )
         matches = clusters.newest_per_cluster(matches)
-        missing += [] if matches else [run for match in removed for run in match.runs]
+        missing_runs += [] if matches else [run for match in removed_jobs for run in match.runs]
     else:
-        _require_all(ids, listed, [*existing, *removed])
-        same = groupby(sorted(existing, key=lambda match: match.job_id), key=lambda match: match.job_id)
-        matches = [match for _, some in same for match in clusters.filter_by_cluster(list(some), site)]
-        missing += [run for match in removed for run in match.runs]
+        _require_all_ids(ids, entries, [*existing_jobs, *removed_jobs])
+        groups = groupby(sorted(existing_jobs, key=lambda match: match.job_id), key=lambda match: match.job_id)
+        matches = [match for _, group in groups for match in clusters.filter_by_cluster(list(group), site)]
+        missing_runs += [run for match in removed_jobs for run in match.runs]
     # without a selected cluster, a newer job whose directory was removed may be the intended one
-    doubtful = [
+    newer_removed = [
         match
-        for match in removed
-        if typed and matches and not clusters.cluster_filter(site) and match.created > matches[0].created
+        for match in removed_jobs
+        if single_id and matches and not clusters.cluster_filter(site) and match.created > matches[0].created
     ]
     if purpose != "list":
-        clusters.require_unambiguous([*matches, *doubtful])
+        clusters.require_unambiguous([*matches, *newer_removed])
     if purpose == "modify" and not site:
         clusters.require_selected_cluster(matches)
-    missing += [run for match in matches for run in match.missing]
+    missing_runs += [run for match in matches for run in match.missing_runs]
     return [(run, match.created) for match in matches for run in match.runs]
 
 
@@ -87,38 +91,43 @@ def read_job_id(entry: Entry) -> str | None:
         return None
 
 
-def _group_by_job(entries: Iterable[Entry], typed: str | None) -> tuple[list[IdMatch], list[IdMatch]]:
-    """Group index entries by job, the newest first: jobs with a directory, and jobs without.
+def _group_by_job(entries: Iterable[Entry], single_id: str | None) -> tuple[list[IdMatch], list[IdMatch]]:
+    """Group index entries by job, the newest first; return the jobs with a run directory and those without.
 
     Args:
         entries: The index entries.
-        typed: The id as the user typed it, if it is a single one.
+        single_id: The id as the user typed it, if the user typed a single one.
     """
-    together: dict[tuple[str, str], list[tuple[Entry, Run]]] = {}
+    groups: dict[tuple[str, str], list[tuple[Entry, Run]]] = {}
     for entry in entries:
-        number = (read_job_id(entry) or "").partition("_")[0]
+        job_number = (read_job_id(entry) or "").partition("_")[0]
         with suppress(FileNotFoundError):
             run = Run(directory) if (directory := entry.directory).is_dir() else Run.from_index_entry(entry)
-            together.setdefault((number, entry.sweep or entry.directory_name), []).append((entry, run))
-    existing: list[IdMatch] = []
-    removed: list[IdMatch] = []
-    for (number, _), listed in together.items():
-        found = tuple(run for _, run in listed if run.directory.is_dir())
-        known = set(found)
-        missing = tuple(run for _, run in listed if run not in known)
-        one = IdMatch(typed or number, found or missing, missing if found else (), listed[0][0].made / 1e9)
-        (existing if found else removed).append(one)
-    return existing, removed
+            groups.setdefault((job_number, entry.sweep or entry.directory_name), []).append((entry, run))
+    existing_jobs: list[IdMatch] = []
+    removed_jobs: list[IdMatch] = []
+    for (job_number, _), members in groups.items():
+        existing_runs = tuple(run for _, run in members if run.directory.is_dir())
+        existing_set = set(existing_runs)
+        missing_runs = tuple(run for _, run in members if run not in existing_set)
+        match = IdMatch(
+            single_id or job_number,
+            existing_runs or missing_runs,
+            missing_runs if existing_runs else (),
+            members[0][0].created_ns / 1e9,
+        )
+        (existing_jobs if existing_runs else removed_jobs).append(match)
+    return existing_jobs, removed_jobs
 
 
-def _require_all(ids: str, listed: Sequence[Entry], matches: Sequence[IdMatch]) -> None:
-    """Refuse a list with a job that does not exist; a range may have gaps."""
-    known = {match.job_id for match in matches}
+def _require_all_ids(ids: str, entries: Sequence[Entry], matches: Sequence[IdMatch]) -> None:
+    """Require that each single id in a list belongs to a job; a range may have gaps."""
+    known_ids = {match.job_id for match in matches}
     parts = ids.split(",")
-    absent = next((part for part in parts if part.isdigit() and str(int(part)) not in known), None)
-    if absent and known and not any(_find_resubmitted(absent, listed)):
-        hint = f"give {','.join(part for part in parts if part != absent)}; hpcrun status lists your jobs"
-        raise HpcrunError(f"there is no job {absent} among your runs", hint=hint)
+    absent_id = next((part for part in parts if part.isdigit() and str(int(part)) not in known_ids), None)
+    if absent_id and known_ids and not any(_find_resubmitted(absent_id, entries)):
+        hint = f"give {','.join(part for part in parts if part != absent_id)}; hpcrun status lists your jobs"
+        raise HpcrunError(f"there is no job {absent_id} among your runs", hint=hint)
 
 
 def _parse_range(text: str) -> IdRange:
@@ -131,13 +140,13 @@ def _parse_range(text: str) -> IdRange:
 
 def _is_in_ranges(job_id: str | None, ranges: Sequence[IdRange]) -> bool:
     match = JOB_ID.fullmatch(job_id or "")
-    own = (float(match["job"]), float(match["task"] or -1)) if match else (-1.0, -1.0)
-    return any(low <= own <= high for low, high in ranges)
+    key = (float(match["job"]), float(match["task"] or -1)) if match else (-1.0, -1.0)
+    return any(low <= key <= high for low, high in ranges)
 
 
-def _find_resubmitted(job_id: str, listed: Iterable[Entry]) -> Iterator[Entry]:
-    """Yield the runs that had a job id before they resubmitted themselves under another one."""
-    for entry in listed:
+def _find_resubmitted(job_id: str, entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield the entries of runs that had a job id before they were resubmitted under another id."""
+    for entry in entries:
         with suppress(FileNotFoundError):
             if job_id in Run(entry.directory).job_ids():
                 yield entry

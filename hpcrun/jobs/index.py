@@ -1,6 +1,6 @@
 """The index of this user's runs: one symbolic link per run directory, named by creation time and job id.
 
-A search for a job reads one folder, however many runs there are. Links are created and renamed atomically, which is
+To find a job, hpcrun lists this one folder only. Links are created and renamed atomically, which is
 safe with concurrent processes, also on NFS.
 """
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_LINK = re.compile(r"(?P<made>\d+)(?:\.(?P<job_id>[^.-]+))?-(?P<directory>.+)", re.DOTALL)
-_TIMESTAMP = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4,8}(?P<task>\.\d+)?$")
+_LINK = re.compile(r"(?P<created_ns>\d+)(?:\.(?P<job_id>[^.-]+))?-(?P<directory>.+)", re.DOTALL)
+_NAME_SUFFIX = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4,8}(?P<task>\.\d+)?$")
 
 
 @dataclass(frozen=True)
@@ -29,39 +29,42 @@ class Entry:
 
     Attributes:
         link: The link's name.
-        made: When the run directory was created, in ns since 1970.
+        created_ns: When the run directory was created, in nanoseconds since 1970.
         job_id: The job's id; None if the link was created before submission and not renamed since.
         directory_name: The run directory's last component.
     """
 
     link: str
-    made: int
+    created_ns: int
     job_id: str | None
     directory_name: str
 
     @property
     def name(self) -> str:
-        """The job's name as in the directory name: other characters than letters, digits and ``._-`` became ``-``."""
-        return _TIMESTAMP.sub("", self.directory_name)
+        """The job's name as in the directory name, with ``-`` for characters other than letters, digits and ``._-``."""
+        return _NAME_SUFFIX.sub("", self.directory_name)
 
     @property
     def sweep(self) -> str | None:
         """The name of the sweep's directory; None if the job is not a task of a sweep."""
-        made = _TIMESTAMP.search(self.directory_name)
-        return self.directory_name[: made.start("task")] if made and made["task"] else None
+        suffix = _NAME_SUFFIX.search(self.directory_name)
+        return self.directory_name[: suffix.start("task")] if suffix and suffix["task"] else None
 
     @property
     def directory(self) -> Path:
         """The run directory.
 
         Raises:
-            FileNotFoundError: The link is gone, or it is a file or folder.
+            FileNotFoundError: The link was removed, or is not a symbolic link.
         """
         try:
             return _read_link(self.link)
         except FileNotFoundError:  # another process renamed the link to add the job id
             for other in list_entries(self.directory_name):
-                if (other.made, other.directory_name) == (self.made, self.directory_name) and other.link != self.link:
+                if (other.created_ns, other.directory_name) == (
+                    self.created_ns,
+                    self.directory_name,
+                ) and other.link != self.link:
                     return _read_link(other.link)
             raise
 
@@ -73,26 +76,30 @@ def _read_link(name: str) -> Path:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        raise FileNotFoundError(errno.ENOENT, "not a link", str(link)) from None  # a copy that followed the links
+        raise FileNotFoundError(
+            errno.ENOENT, "not a link", str(link)
+        ) from None  # somebody copied the index, and followed its links
 
 
 def is_run_directory_name(directory_name: str) -> bool:
     """Return whether a name has the form that `hpcrun.jobs.run_creation.new_run_directory` generates."""
-    return bool(_TIMESTAMP.search(directory_name))
+    return bool(_NAME_SUFFIX.search(directory_name))
 
 
 def list_entries(directory_name: str = "") -> list[Entry]:
-    """Return the entries, the newest first; with a name, only those whose link ends with it."""
+    """Return the entries of the index, the newest first; with a name, only entries whose link ends with the name."""
     try:
         with os.scandir(paths.run_index_folder()) as folder:
             links = sorted((link.name for link in folder if link.name.endswith(directory_name)), reverse=True)
     except FileNotFoundError:
         return []
     matches = ((link, _LINK.fullmatch(link)) for link in links)
-    return [Entry(link, int(m["made"]), m["job_id"], m["directory"]) for link, m in matches if m]
+    return [
+        Entry(link, int(match["created_ns"]), match["job_id"], match["directory"]) for link, match in matches if match
+    ]
 
 
-def list_without_job_id() -> list[Path]:
+def list_directories_without_job_id() -> list[Path]:
     """Return the run directories whose links have no job id, the newest first."""
     try:
         with os.scandir(
@@ -101,29 +108,29 @@ def list_without_job_id() -> list[Path]:
             links = [link.name for link in folder if link.name.partition("-")[0].isdigit()]
     except FileNotFoundError:
         return []
-    found = []
+    directories = []
     for link in sorted(links, reverse=True):
         with suppress(OSError):
-            found.append((paths.run_index_folder() / link).readlink())
-    return found
+            directories.append((paths.run_index_folder() / link).readlink())
+    return directories
 
 
-def add_entry(directory: Path, made: int, job_id: str | None = None) -> None:
+def add_entry(directory: Path, created_ns: int, job_id: str | None = None) -> None:
     """Add a run directory to the index.
 
     Args:
         directory: The run directory.
-        made: When it was created, in ns since 1970.
-        job_id: The job's id, if it has one.
+        created_ns: When the run directory was created, in nanoseconds since 1970.
+        job_id: The job's id, if known.
     """
-    (paths.run_index_folder() / _link_name(directory.name, made, job_id)).symlink_to(directory)
+    (paths.run_index_folder() / _link_name(directory.name, created_ns, job_id)).symlink_to(directory)
 
 
 def record_job_ids(ids: Mapping[Path, str]) -> None:
     """Add job ids to the links of run directories; a failure is harmless, because ``submitted.json`` has the ids too.
 
     Args:
-        ids: The ids, by run directory.
+        ids: The job ids, by run directory.
     """
     folder = paths.run_index_folder()
     names = {directory.name: (directory, job_id) for directory, job_id in ids.items()}
@@ -131,7 +138,7 @@ def record_job_ids(ids: Mapping[Path, str]) -> None:
         with suppress(OSError, KeyError):
             directory, job_id = names[entry.directory_name]
             if entry.directory == directory:
-                (folder / entry.link).rename(folder / _link_name(entry.directory_name, entry.made, job_id))
+                (folder / entry.link).rename(folder / _link_name(entry.directory_name, entry.created_ns, job_id))
 
 
 def remove_entry(entry: Entry) -> None:
@@ -139,5 +146,5 @@ def remove_entry(entry: Entry) -> None:
     (paths.run_index_folder() / entry.link).unlink(missing_ok=True)
 
 
-def _link_name(directory_name: str, made: int, job_id: str | None) -> str:
-    return f"{made}{f'.{job_id}' * bool(job_id)}-{directory_name}"
+def _link_name(directory_name: str, created_ns: int, job_id: str | None) -> str:
+    return f"{created_ns}{f'.{job_id}' * bool(job_id)}-{directory_name}"

@@ -25,76 +25,76 @@ _CANCELLED_LINE = re.compile(
 _OUT_OF_MEMORY = re.compile(r"^slurmstepd\S*: error: .*\boom[-_]kill\b", re.MULTILINE)
 _TIME_LIMIT = re.compile(r"\bTimeLimit=([\d:-]+)")
 _STATE_OF_CAUSE = {"TIME LIMIT": "TIMEOUT", "NODE FAILURE": "NODE_FAIL", "PREEMPTION": "CANCELLED"}
-"""slurmstepd's cause of a cancellation, and the job state that it leads to."""
+"""Job states by the cause of the cancellation that slurmstepd logs."""
 
 CANCELLED_WHILE_PENDING = "cancelled while pending"
-"""The reason of a job that was cancelled before its script started."""
+"""The reason shown for a job that was cancelled before its script started."""
 PROLOG = "Slurm prepares its nodes (Prolog)"
-"""What happens between the start of a job and that of its script."""
+"""The reason shown for a job that Slurm has started, but whose script has not started yet."""
 
-_WRITTEN_BY_JOBS = ("starts.jsonl", "exit.json", "metrics.jsonl", "heartbeats")
+_FILES_OF_STARTED_JOBS = ("starts.jsonl", "exit.json", "metrics.jsonl", "heartbeats")
 
 CLOCK_TOLERANCE_SECONDS = 60
 """Upper bound for the clock skew between hosts, and for the delay of Slurm's time limit checks."""
 
 
 def is_starting(run: Run, state: State) -> bool:
-    """Return whether Slurm calls a job running, but has not started its script: it runs its Prolog first.
+    """Return whether a job is RUNNING, but its script has not started: Slurm runs its Prolog first.
 
     Args:
         run: The run.
-        state: Slurm's state.
+        state: The job's state in Slurm.
     """
     if state.name != "RUNNING" or not (run.job_id and run.scheduler.uses_slurm):
         return False
-    return not (run.log_job_id or any((run.directory / name).exists() for name in _WRITTEN_BY_JOBS))
+    return not (run.log_job_id or any((run.directory / name).exists() for name in _FILES_OF_STARTED_JOBS))
 
 
 def infer_state(run: Run, record: ExitRecord | None) -> State | None:
-    """Return the final state of a job; None if its files do not show that it ended.
+    """Return the final state of a job; None if the run's files do not show that the job ended.
 
     Args:
         run: The run.
-        record: Its exit record; None if there is none.
+        record: The run's exit record; None if it has none.
     """
-    starts, limit = run.starts(), _time_limit_seconds(run)
+    starts, limit_seconds = run.starts(), _time_limit_seconds(run)
     if record is None and not starts and run.submission.cancelled:
         return State("CANCELLED", CANCELLED_WHILE_PENDING, recorded=True)
-    begun = record.started if record else starts[-1].started if starts else 0.0
+    start_time = record.started if record else starts[-1].started if starts else 0.0
     state = state_from_record(record) if record else None
     if state is None or state.name != "COMPLETED":
         log = run.log("err")
-        text = records.read_tail(log) if log else ""
-        name = _find_state_in_log(text, begun)
+        log_text = records.read_tail(log) if log else ""
+        name = _find_state_in_log(log_text, start_time)
         if record is None or state is None:
             if not (name and starts):
                 return None
             state = State(name, name.lower().replace("_", " "))
-        elif not name and state.name == "FAILED" and "slurmstepd" in text and _OUT_OF_MEMORY.search(text):
+        elif not name and state.name == "FAILED" and "slurmstepd" in log_text and _OUT_OF_MEMORY.search(log_text):
             name = "OUT_OF_MEMORY"
-        elif not name and record.ended and record.stopped and record.ended - begun >= limit:
+        elif not name and record.ended and record.stopped and record.ended - start_time >= limit_seconds:
             name = "TIMEOUT"
         state = replace(state, name=name or state.name)
     nodes = [start.nodes for start in starts if start.nodes]
-    minutes = "" if limit == float("inf") else f"{limit / 60:.0f}"
-    return replace(state, nodes=nodes[-1] if nodes else state.nodes, limit=minutes, recorded=True)
+    limit_minutes = "" if limit_seconds == float("inf") else f"{limit_seconds / 60:.0f}"
+    return replace(state, nodes=nodes[-1] if nodes else state.nodes, limit=limit_minutes, recorded=True)
 
 
-def _find_state_in_log(text: str, begun: float) -> str | None:
-    """Return the state that slurmstepd logged after the job's begin, if any."""
-    for match in reversed(list(_CANCELLED_LINE.finditer(text)) if "slurmstepd" in text else []):
+def _find_state_in_log(log_text: str, start_time: float) -> str | None:
+    """Return the state that slurmstepd logged after the job started, if any."""
+    for match in reversed(list(_CANCELLED_LINE.finditer(log_text)) if "slurmstepd" in log_text else []):
         name = next((name for why, name in _STATE_OF_CAUSE.items() if match["why"].startswith(why)), None)
         try:
-            logged = datetime.fromisoformat(match["time"]).timestamp()
+            logged_time = datetime.fromisoformat(match["time"]).timestamp()
         except ValueError:
             continue
-        if name and logged >= begun - CLOCK_TOLERANCE_SECONDS:
+        if name and logged_time >= start_time - CLOCK_TOLERANCE_SECONDS:
             return name
     return None
 
 
 def _time_limit_seconds(run: Run) -> float:
-    """Return the time limit in s: Slurm's when the job began, else the requested one; infinity if there is none."""
+    """Return the time limit in s: Slurm's at the start of the job, else the requested one; infinity without a limit."""
     match = _TIME_LIMIT.search(records.read_tail(run.directory / "provenance/slurm.txt"))
     try:
         return float(parse_time(match[1] if match else str(run.spec.resources.time)))

@@ -48,7 +48,7 @@ class RecordedContainer:
     """A container in ``job.json``.
 
     Attributes:
-        image: Its image.
+        image: The container image.
         python: The Python interpreter in the image.
     """
 
@@ -62,13 +62,13 @@ class RecordedSite:
 
     Attributes:
         name: The site's name.
-        slurm_conf: Its slurm.conf.
-        poll_seconds: Minimum seconds between two queries to its scheduler.
-        restart: Its restart settings.
-        mpi: Its MPI settings.
-        container: The container of its jobs.
-        local_scratch: Node-local folders in which jobs leave files.
-        sbatch_forbidden: Options of sbatch that it forbids.
+        slurm_conf: Path of the site's slurm.conf.
+        poll_seconds: Minimum seconds between two queries to the scheduler.
+        restart: The site's settings for restarts.
+        mpi: The site's MPI settings.
+        container: The container in which jobs run.
+        local_scratch: Node-local folders in which jobs may leave files.
+        sbatch_forbidden: sbatch options that the site forbids.
         all_values: The whole JSON object.
     """
 
@@ -84,14 +84,14 @@ class RecordedSite:
 
     @property
     def traps_stop_signal(self) -> bool:
-        """Whether job scripts trap the signal that requests a stop; it would kill those of old versions."""
+        """Whether the job script traps the signal that requests a stop; the signal kills scripts of old versions."""
         return "restart" in self.all_values
 
     def load(self) -> LoadedSite:
-        """Return the site as recorded, independent of today's site files.
+        """Return the recorded site, independent of the current site files.
 
         Raises:
-            HpcrunError: Another version of hpcrun wrote the record, with other keys of sites.
+            HpcrunError: Another version of hpcrun wrote the record, with site keys that this version does not have.
         """
         from hpcrun.sites import loader
 
@@ -107,15 +107,15 @@ class RecordedResources:
         ntasks: The number of ranks.
         ntasks_per_node: Ranks per node.
         gpus_per_node: GPUs per node.
-        time: The time limit.
+        time: The time limit, as for sbatch's ``--time``.
         partition: The partition.
         qos: The QoS.
         sbatch: Raw options of sbatch.
-        mem: Memory per node.
+        mem: Memory per node, as for sbatch's ``--mem``.
         mem_per_cpu: Memory per core.
         mem_per_gpu: Memory per GPU.
         account: The account.
-        constraint: Required node features.
+        constraint: Required node features, as for sbatch's ``--constraint``.
         all_values: The whole JSON object.
     """
 
@@ -138,7 +138,7 @@ class RecordedResources:
         """Return the resources with all options that were recorded.
 
         Raises:
-            ValueError: Another version recorded an option that this one does not have, or a value is invalid.
+            ValueError: Another version recorded an option that this version does not have, or a value is invalid.
         """
         if unknown := sorted(self.all_values.keys() - Resources.__dataclass_fields__.keys()):
             raise ValueError(f"unknown option {unknown[0]!r}")
@@ -150,7 +150,7 @@ class RecordedTask:
     """One task in ``tasks`` of ``job.json``; see `hpcrun.spec.Task`.
 
     Attributes:
-        values: Its swept values.
+        values: The task's swept parameters and their values.
         argv: The command line of one rank.
     """
 
@@ -160,10 +160,7 @@ class RecordedTask:
 
 @dataclass(frozen=True)
 class JobRecord(JobOptions):
-    """``job.json``: a `hpcrun.spec.JobSpec` as recorded by this or another version; see there.
-
-    All keys are optional.
-    """
+    """``job.json``: a `hpcrun.spec.JobSpec` as this or another version of hpcrun recorded it; all keys are optional."""
 
     name: str = ""
     version: str = ""
@@ -190,17 +187,17 @@ class JobRecord(JobOptions):
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it has all that a new submission of the job needs."""
+        """Whether the record has all keys that a resubmission of the job needs."""
         return bool(self.argv or self.tasks) and {"name", "site", "resources", "directory"} <= self.all_values.keys()
 
     def relocated(self, old: Path, new: Path) -> JobRecord:
-        """Return the record with another path in place of a path, in all values."""
+        """Return the record with the path `old` replaced by `new` in all values."""
         return parse_record(JobRecord, _replace_text(self.all_values, str(old), str(new)))
 
 
 def _replace_text(value: Any, old: str, new: str) -> Any:
     if isinstance(value, dict):
-        return {key: _replace_text(one, old, new) for key, one in value.items()}
+        return {key: _replace_text(item, old, new) for key, item in value.items()}
     if isinstance(value, list):
-        return [_replace_text(one, old, new) for one in value]
+        return [_replace_text(item, old, new) for item in value]
     return value.replace(old, new) if isinstance(value, str) else value

@@ -27,7 +27,7 @@ UNKNOWN_TIMEOUT_SECONDS = 30.0
 
 BLOCK_BYTES = 1 << 16
 MAX_BYTES = 1 << 24
-"""The part of a log that is searched for its last lines; a log may be a single endless line."""
+"""Maximum number of bytes at the end of a log that are searched for last lines; a log may be one endless line."""
 
 MAX_RANKS = 100_000
 
@@ -73,8 +73,8 @@ class Tail:
         except (FileNotFoundError, BadRecordError):
             return
         pieces = data.split(b"\n")  # the last piece follows the last newline and is usually empty
-        kept = pieces[-lines - (not pieces[-1]) :] if lines else []
-        self.position = end - len(b"\n".join(kept))
+        last_lines = pieces[-lines - (not pieces[-1]) :] if lines else []
+        self.position = end - len(b"\n".join(last_lines))
 
 
 class LogReader:
@@ -82,10 +82,10 @@ class LogReader:
 
     Args:
         file: The log; it need not exist yet.
-        line_prefix: Returns the prefix of each line, or None while it is not known yet; its argument is whether this is
-            the last call. Without it, the text stays unchanged.
-        pattern: Show only lines that match it; None for all lines.
-        last: The number of (matching) lines to show of the existing text; None for all.
+        line_prefix: Returns the prefix of each line, or None while the prefix is unknown; its argument is whether this
+            is the last call. If omitted, lines have no prefix.
+        pattern: Show only lines that match this pattern; None for all lines.
+        line_count: Number of (matching) lines to show of the existing text, from its end; None for all.
     """
 
     def __init__(
@@ -94,15 +94,15 @@ class LogReader:
         *,
         line_prefix: Callable[[bool], str | None] | None = None,
         pattern: re.Pattern[str] | None = None,
-        last: int | None = None,
+        line_count: int | None = None,
     ) -> None:
         self.tail = Tail(file, errors="surrogateescape")
         self.line_prefix = line_prefix
         self.pattern = pattern
-        self.last = last
+        self.line_count = line_count
         self.partial_line = ""
-        if last is not None and pattern is None:
-            self.tail.skip_to_last(last)
+        if line_count is not None and pattern is None:
+            self.tail.skip_to_last(line_count)
 
     def read_new(self, *, ended: bool = False) -> str:
         """Return the filtered text appended since the last call.
@@ -122,8 +122,8 @@ class LogReader:
             return ""
         if self.pattern:
             lines = [line for line in lines if self.pattern.search(line)]
-            if self.last is not None:
-                lines, self.last = lines[len(lines) - min(self.last, len(lines)) :], None
+            if self.line_count is not None:
+                lines, self.line_count = lines[len(lines) - min(self.line_count, len(lines)) :], None
         return "".join(f"{prefix}{line}\n" for line in lines)
 
 
@@ -131,14 +131,14 @@ def compile_pattern(text: str) -> re.Pattern[str]:
     """Compile the regular expression of ``--grep``.
 
     Raises:
-        HpcrunError: It is invalid.
+        HpcrunError: The regular expression is invalid.
     """
     try:
         return re.compile(text)
     except re.error as error:
-        where = "" if error.pos is None else f" at character {error.pos + 1}"
+        position = "" if error.pos is None else f" at character {error.pos + 1}"
         raise HpcrunError(
-            f"--grep {text!r} is not a valid regular expression: {error.msg}{where}",
+            f"--grep {text!r} is not a valid regular expression: {error.msg}{position}",
             hint="put a backslash before . * + ? ( ) [ ] { } | ^ $ to match them literally: 'loss \\[nan\\]'",
         ) from None
 
@@ -152,7 +152,7 @@ def parse_ranks(text: str) -> list[int]:
     Raises:
         HpcrunError: The list is invalid, or has more than `MAX_RANKS`.
     """
-    found: dict[int, None] = {}
+    ranks: dict[int, None] = {}
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
@@ -161,8 +161,8 @@ def parse_ranks(text: str) -> list[int]:
                 f"--rank {text}: invalid list of ranks",
                 hint="ranks and ranges, such as 0,3-5; all of 8: 0-7",
             )
-        found |= dict.fromkeys(range(first, last + 1))
-    return list(found)
+        ranks |= dict.fromkeys(range(first, last + 1))
+    return list(ranks)
 
 
 class RankHosts:
@@ -179,15 +179,15 @@ class RankHosts:
         self.hosts: dict[int, str] = {}
         self.attempts: dict[int, int] = {}
 
-    def line_prefix(self, rank: int, last: bool) -> str | None:
+    def line_prefix(self, rank: int, is_last_call: bool) -> str | None:
         """Return the prefix of a rank's lines among the lines of other ranks.
 
         Args:
             rank: The rank.
-            last: Whether this is the last call.
+            is_last_call: Whether this is the last call.
 
         Returns:
-            The prefix; None while the rank's host is unknown: the job's log, which names it, may arrive later.
+            The prefix; None while the rank's host is unknown, the job's log, which names the host, may arrive later.
         """
         *lines, self.partial_line = (self.partial_line + (self.tail.read_new() if self.tail else "")).split("\n")
         for match in filter(None, map(_RANK_START.match, lines)):
@@ -195,12 +195,12 @@ class RankHosts:
         if rank in self.hosts:
             return f"[rank {rank} on {self.hosts[rank]}] "
         self.attempts[rank] = self.attempts.get(rank, 0) + 1
-        return f"[rank {rank}] " if last or self.attempts[rank] * POLL_SECONDS > HOST_TIMEOUT_SECONDS else None
+        return f"[rank {rank}] " if is_last_call or self.attempts[rank] * POLL_SECONDS > HOST_TIMEOUT_SECONDS else None
 
 
-def job_logs(run: Run, *, pattern: re.Pattern[str] | None = None, last: int | None = None) -> list[LogReader]:
+def job_logs(run: Run, *, pattern: re.Pattern[str] | None = None, line_count: int | None = None) -> list[LogReader]:
     """Return readers of a job's stdout and stderr; see `LogReader`."""
-    return [LogReader(log, pattern=pattern, last=last) for log in (run.log("out"), run.log("err")) if log]
+    return [LogReader(log, pattern=pattern, line_count=line_count) for log in (run.log("out"), run.log("err")) if log]
 
 
 def rank_logs(
@@ -208,27 +208,33 @@ def rank_logs(
     ranks: Sequence[int],
     *,
     pattern: re.Pattern[str] | None = None,
-    last: int | None = None,
+    line_count: int | None = None,
     must_exist: bool = True,
 ) -> list[LogReader]:
-    """Return readers of the logs of ranks; see `LogReader`. With several ranks, each line begins with its rank.
+    """Return readers of the logs of ranks, see `LogReader`; with several ranks, each line begins with the rank.
 
     Raises:
-        HpcrunError: A rank has no log, and `must_exist` is true.
+        HpcrunError: A rank has no log although `must_exist` is true.
     """
-    known = run.rank_logs()
-    missing = [rank for rank in ranks if rank not in known]
-    if missing and must_exist:
-        have = "that of rank 0" if [*known] == [0] else f"those of ranks 0 to {max(known)}" if known else "none yet"
-        what = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
-        raise HpcrunError(f"job {run.job_id} has no log of {what}; it has {have}", hint="omit --rank")
+    existing_logs = run.rank_logs()
+    missing_ranks = [rank for rank in ranks if rank not in existing_logs]
+    if missing_ranks and must_exist:
+        available_text = (
+            "that of rank 0"
+            if [*existing_logs] == [0]
+            else f"those of ranks 0 to {max(existing_logs)}"
+            if existing_logs
+            else "none yet"
+        )
+        ranks_text = f"rank{'s' * (len(missing_ranks) > 1)} {', '.join(map(str, missing_ranks))}"
+        raise HpcrunError(f"job {run.job_id} has no log of {ranks_text}; it has {available_text}", hint="omit --rank")
     hosts = RankHosts(run) if len(ranks) > 1 else None
     return [
         LogReader(
             run.directory / "logs" / f"rank-{rank}.log",
             line_prefix=partial(hosts.line_prefix, rank) if hosts else None,
             pattern=pattern,
-            last=last,
+            line_count=line_count,
         )
         for rank in ranks
     ]
@@ -237,10 +243,10 @@ def rank_logs(
 def poll_until_ended(
     run: Run, query: Callable[[Run], State], on_state: Callable[[State], None] = lambda _state: None
 ) -> Iterator[None]:
-    """Yield every `POLL_SECONDS` until a job has ended, and once more after that.
+    """Yield every `POLL_SECONDS` until a job has ended, and once more after its end.
 
     The job's exit record shows its end at once; the scheduler is polled, less and less often, for jobs without such a
-    record, and for jobs that it stopped and may requeue.
+    record, and for jobs that the scheduler stopped and may requeue.
 
     Args:
         run: The run.
@@ -250,15 +256,15 @@ def poll_until_ended(
     backoff, last_known, last_state = PollBackoff([run]), 0.0, ""
     while True:
         record = run.end_record()
-        ended = record is not None and not ("requeue" in run.scheduler.abilities and record.may_restart)
-        if not ended and backoff.is_due(urgent=record is not None):
-            now, state = time.monotonic(), query(Run(run.directory))  # it may have resubmitted itself
+        has_ended = record is not None and not ("requeue" in run.scheduler.abilities and record.may_restart)
+        if not has_ended and backoff.is_due(urgent=record is not None):
+            now, state = time.monotonic(), query(Run(run.directory))  # a new Run: the job may have resubmitted itself
             on_state(state)
             if state.name != last_state:
                 backoff.reset()
             last_known, last_state = last_known if state.lost and last_known else now, state.name
-            ended = state.finished or now - last_known > UNKNOWN_TIMEOUT_SECONDS
+            has_ended = state.finished or now - last_known > UNKNOWN_TIMEOUT_SECONDS
         yield
-        if ended:
+        if has_ended:
             return
         time.sleep(POLL_SECONDS)

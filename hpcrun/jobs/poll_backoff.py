@@ -31,10 +31,10 @@ class PollBackoff:
         Args:
             urgent: Whether to wait no longer than the sites' minimum interval, because a file shows a change.
         """
-        least = max((run.poll_seconds for run in self._runs), default=0.0)
-        most = max((run.scheduler.max_poll_seconds for run in self._runs), default=0.0)
-        quiet = 0.0 if urgent else self._last_poll - self._last_change
-        return self._last_poll + max(least, min(BACKOFF_FRACTION * quiet, most)) - time.monotonic()
+        minimum = max((run.poll_seconds for run in self._runs), default=0.0)
+        maximum = max((run.scheduler.max_poll_seconds for run in self._runs), default=0.0)
+        unchanged_seconds = 0.0 if urgent else self._last_poll - self._last_change
+        return self._last_poll + max(minimum, min(BACKOFF_FRACTION * unchanged_seconds, maximum)) - time.monotonic()
 
     def is_due(self, *, urgent: bool = False) -> bool:
         """Return whether a poll is due; if so, start the next interval."""

@@ -12,32 +12,32 @@ if TYPE_CHECKING:
     from hpcrun.jobs.run_files import Epoch
 
 STOPPED_EARLY = "stopped early"
-"""The mark of a training that ended before its last epoch, as by Keras's EarlyStopping."""
+"""Text that marks a training that ended before its last epoch, such as by Keras's EarlyStopping."""
 
 
-def format_progress(last: Epoch, now: Heartbeat | None = None, *, completed: bool = False) -> str:
+def format_progress(last_epoch: Epoch, heartbeat: Heartbeat | None = None, *, completed: bool = False) -> str:
     """Format the progress and speed of a training: ``epoch 3/90, step 40/390, 812 images/s``.
 
     Args:
-        last: The last line of ``metrics.jsonl``.
-        now: The newer heartbeat of rank 0, if the job is running.
-        completed: Whether the job has succeeded, so that no epoch follows.
+        last_epoch: The last line of ``metrics.jsonl``.
+        heartbeat: Rank 0's heartbeat, if it is newer than that line.
+        completed: Whether the job has ended successfully, so that no epoch follows.
     """
-    epoch, epochs, rate = last.epoch, last.epochs, last.images_per_second
+    epoch, epochs, rate = last_epoch.epoch, last_epoch.epochs, last_epoch.images_per_second
     step = ""
-    if now and now.epoch:
-        epoch, epochs, rate = now.epoch, now.epochs, now.images_per_second or rate
-        step = f"step {now.step}" + (f"/{now.steps}" if now.steps else "")
-    words = []
+    if heartbeat and heartbeat.epoch:
+        epoch, epochs, rate = heartbeat.epoch, heartbeat.epochs, heartbeat.images_per_second or rate
+        step = f"step {heartbeat.step}" + (f"/{heartbeat.steps}" if heartbeat.steps else "")
+    parts = []
     if epoch is not None:
-        words.append(f"epoch {epoch}" + (f"/{epochs}" if epochs else ""))
-        if epochs and epoch < epochs and (completed or (now and now.phase == "trained")):
-            words.append(STOPPED_EARLY)
+        parts.append(f"epoch {epoch}" + (f"/{epochs}" if epochs else ""))
+        if epochs and epoch < epochs and (completed or (heartbeat and heartbeat.phase == "trained")):
+            parts.append(STOPPED_EARLY)
     if step:
-        words.append(step)
+        parts.append(step)
     if rate and rate > 0:
-        words.append(format_rate(rate))
-    return ", ".join(words)
+        parts.append(format_rate(rate))
+    return ", ".join(parts)
 
 
 def format_rate(rate: float) -> str:
@@ -52,26 +52,26 @@ def format_rate(rate: float) -> str:
 def normalize_time(time: object) -> str | None:
     """Convert a time to the format of squeue(1); return None for an invalid or unlimited time."""
     try:
-        total = parse_time(str(time))
+        seconds = parse_time(str(time))
     except ValueError:
         return None
-    return None if total == float("inf") else format_elapsed(total)
+    return None if seconds == float("inf") else format_elapsed(seconds)
 
 
-def format_elapsed(total: float) -> str:
+def format_elapsed(total_seconds: float) -> str:
     """Format a time as squeue(1): ``MM:SS``, ``H:MM:SS`` or ``D-HH:MM:SS``.
 
     Args:
-        total: The time in s.
+        total_seconds: The time in s.
     """
-    minutes, rest = divmod(int(total), 60)
+    minutes, seconds = divmod(int(total_seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     if days:
-        return f"{days}-{hours:02}:{minutes:02}:{rest:02}"
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+        return f"{days}-{hours:02}:{minutes:02}:{seconds:02}"
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def format_time(moment: float) -> str:
+def format_time(timestamp: float) -> str:
     """Format a time, given in s since 1970, as ISO 8601 in local time."""
-    return datetime.fromtimestamp(moment).astimezone().isoformat(timespec="seconds")
+    return datetime.fromtimestamp(timestamp).astimezone().isoformat(timespec="seconds")

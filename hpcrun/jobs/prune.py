@@ -1,4 +1,4 @@
-"""Removing run directories of jobs that have ended."""
+"""Removal of the run directories of jobs that have ended."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ RESULT_FILES = frozenset({
     "job.json", "job.sh", "submitted.json", "refused.json", "starts.jsonl", "exit.json", "cleaned.json",
     "result.json", "metrics.jsonl", "provenance", secrets.SECRETS_FILE,
 })  # fmt: skip
-"""The files that ``--keep-results`` keeps: they describe a run, and allow to compare and repeat it."""
+"""The files that ``--keep-results`` keeps: hpcrun needs them to show, compare and resubmit a run."""
 
 SWEEP_FILES = RESULT_FILES | {"code", "cuda", "logs", "shell"}
-"""The files that hpcrun writes into a sweep's own directory, besides its tasks' directories."""
+"""The files that hpcrun writes into the directory of a sweep, besides the directories of its tasks."""
 
-_SLOT = re.compile(r"\.place-\d+")
-"""The locks by which the tasks of a local sweep wait for their turn; see ``hpcrun_await_turn`` in local.bash."""
+_SLOT_LOCK = re.compile(r"\.place-\d+")
+"""Lock files that limit how many tasks of a local sweep run at once, see ``hpcrun_await_turn`` in local.bash."""
 
 
 def find_obstacle(run: Run) -> str | None:
@@ -42,19 +42,19 @@ def find_obstacle(run: Run) -> str | None:
     directory = run.directory
     if why := _find_record_mismatch(run):
         return why
-    for what, protected in (
+    for description, folder in (
         ("the current folder", Path.cwd()),
         ("your home directory", Path(os.environ.get("HOME", "/"))),
     ):
-        if protected.resolve().is_relative_to(directory.resolve()):
-            return f"it contains {what}"
-    listed = {task.directory for task in run.tasks}
-    nested = next((one for one in _find_runs(directory) if one not in listed), None)
-    return f"it contains another run: {nested}" if nested else None
+        if folder.resolve().is_relative_to(directory.resolve()):
+            return f"it contains {description}"
+    task_directories = {task.directory for task in run.tasks}
+    nested_run = next((path for path in _find_runs(directory) if path not in task_directories), None)
+    return f"it contains another run: {nested_run}" if nested_run else None
 
 
 def _find_record_mismatch(run: Run) -> str | None:
-    """Return why its records do not prove that hpcrun created the directory for this user; None if they do."""
+    """Return why a run's records do not prove that hpcrun created its directory for this user; None if they do."""
     directory, recorded = run.directory, Path(run.spec.run_dir)
     if not run.spec.is_recorded:
         return "its job.json cannot be read, which lists the files of hpcrun"
@@ -62,11 +62,11 @@ def _find_record_mismatch(run: Run) -> str | None:
         return f"it is not a run directory: its job.json belongs to {recorded}"
     if recorded.exists() and not recorded.samefile(directory):
         return f"it is a copy of {recorded}"
-    for name in record_trust.TRUSTED_FILES:  # some tell whether the job has ended
+    for name in record_trust.TRUSTED_FILES:  # some of these files show whether the job has ended
         with suppress(FileNotFoundError):
-            if who := write_access.find_other_writer(directory / name, file_only=True):
-                return f"another user may have written its {name}: {who}"
-    _ = run.submission, run.exit_record()  # reading them records what is wrong with them in run.faults
+            if writer := write_access.find_other_writer(directory / name, file_only=True):
+                return f"another user may have written its {name}: {writer}"
+    _ = run.submission, run.exit_record()  # reading them records their errors in run.faults
     for name in record_trust.TRUSTED_FILES:
         if name in run.faults:
             return f"its {name} cannot be read, so its job may still run: {run.faults[name]}"
@@ -96,7 +96,7 @@ def disk_usage(run: Run, *, keep_results: bool) -> int:
         keep_results: Whether to keep `RESULT_FILES`.
     """
     total = 0
-    for entry in _children(run.directory):
+    for entry in _list_children(run.directory):
         if keep_results and entry.name in RESULT_FILES:
             continue
         total += _allocated_bytes(entry)
@@ -109,17 +109,17 @@ def disk_usage(run: Run, *, keep_results: bool) -> int:
 
 
 def remove_run(run: Run, *, keep_results: bool) -> str | None:
-    """Remove a run directory, or all but its results; remove links, but not their targets.
+    """Remove a run directory, or all of its files but the results; remove links, but not their targets.
 
-    Results are removed last, so that an interrupted removal can be repeated. The last task takes the sweep's directory
-    along.
+    Results are removed last, so that an interrupted removal can be repeated. With its last task, the sweep's directory
+    is removed, too.
 
     Args:
         run: The run; see `find_obstacle`.
         keep_results: Whether to keep `RESULT_FILES`.
 
     Returns:
-        A message on what is left of the sweep's directory, and why; None if nothing is.
+        A message if the sweep's directory remains because it contains other files; None otherwise.
 
     Raises:
         OSError: A file cannot be removed; the run stays in the index.
@@ -139,15 +139,15 @@ def _open_run_directory(run: Run) -> Iterator[int]:
     """Open a run directory for removal, safe against concurrent replacement of its path.
 
     Raises:
-        OSError: It cannot be opened, or does not have the record that `find_obstacle` checked.
+        OSError: The directory cannot be opened, or does not have the record that `find_obstacle` checked.
     """
     directory = run.directory.resolve()
     parent = removal.open_folder(str(directory.parent))
     try:
         with removal.open_subfolder(parent, directory.name) as folder:
-            found = os.stat("job.json", dir_fd=folder, follow_symlinks=False)
-            own = stat.S_ISREG(found.st_mode) and found.st_uid in {0, os.geteuid()}
-            if not own or Run(Path(f"/proc/self/fd/{folder}")).spec != run.spec:
+            record_stat = os.stat("job.json", dir_fd=folder, follow_symlinks=False)
+            is_own = stat.S_ISREG(record_stat.st_mode) and record_stat.st_uid in {0, os.geteuid()}
+            if not is_own or Run(Path(f"/proc/self/fd/{folder}")).spec != run.spec:
                 raise OSError(errno.ESTALE, "it was replaced by another folder", str(directory))
             yield folder
     finally:
@@ -167,13 +167,13 @@ def _remove_sweep(sweep: Run) -> str | None:
     if why := find_obstacle(sweep):
         return f"{sweep.directory} is left: {why}"
     with _open_run_directory(sweep) as folder:
-        own = SWEEP_FILES | {f"{sweep.job_id}_submission.sh"}
-        removable = [name for name in os.listdir(folder) if name in own or _SLOT.fullmatch(name)]  # noqa: PTH208
-        removal.clear_folder(folder, _keep_none, removable)
+        removable_names = SWEEP_FILES | {f"{sweep.job_id}_submission.sh"}
+        names_to_remove = [name for name in os.listdir(folder) if name in removable_names or _SLOT_LOCK.fullmatch(name)]  # noqa: PTH208
+        removal.clear_folder(folder, _keep_none, names_to_remove)
     try:
         sweep.directory.rmdir()
     except OSError:
-        names = ", ".join(sorted(entry.name for entry in _children(sweep.directory)))
+        names = ", ".join(sorted(entry.name for entry in _list_children(sweep.directory)))
         return f"{sweep.directory} is left: it contains files that hpcrun did not write: {names}"
     return None
 
@@ -182,7 +182,7 @@ def remove_from_index(directories: Iterable[Path]) -> None:
     """Remove runs from the index and from the state cache.
 
     Args:
-        directories: Their removed directories.
+        directories: The removed run directories.
     """
     names = {directory.name: directory for directory in directories}
     for entry in index.list_entries():
@@ -190,10 +190,10 @@ def remove_from_index(directories: Iterable[Path]) -> None:
             if names.get(entry.directory_name) == entry.directory:
                 index.remove_entry(entry)
     for cache in ("ended", "last"):
-        state_cache.update_cache(cache, {}, drop=names)
+        state_cache.update_cache(cache, {}, dropped_names=names)
 
 
-def _children(directory: Path) -> Iterator[os.DirEntry[str]]:
+def _list_children(directory: Path) -> Iterator[os.DirEntry[str]]:
     with os.scandir(directory) as entries:
         yield from list(entries)
 

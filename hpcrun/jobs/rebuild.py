@@ -1,4 +1,4 @@
-"""Rebuilding of the index of runs from the run directories."""
+"""Rebuilds the index of runs from the run directories."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def rebuild_index(find_active: Callable[[Sequence[Run]], Collection[Run]] = lamb
     """Synchronize the index with this user's run directories in the folders of the sites and of the listed runs.
 
     Args:
-        find_active: Returns those of the runs without directories whose jobs are active; they stay in the index.
+        find_active: Receives the runs without directories, and returns those with active jobs, which stay in the index.
 
     Returns:
         The number of runs added to the index, and the number removed.
     """
     paths.make_state_folder(paths.run_index_folder())
     folders = _list_run_roots()
-    known: set[Path] = set()
-    missing: dict[index.Entry, Run] = {}
+    known_directories: set[Path] = set()
+    missing_runs: dict[index.Entry, Run] = {}
     removed = added = 0
     for entry in index.list_entries():
         try:
@@ -39,29 +39,29 @@ def rebuild_index(find_active: Callable[[Sequence[Run]], Collection[Run]] = lamb
             continue
         folders.setdefault(directory.parent.parent if entry.sweep else directory.parent)
         if directory.is_dir():
-            known.add(directory.resolve())
+            known_directories.add(directory.resolve())
             if not entry.job_id and (job_id := Run(directory).job_id):
                 index.record_job_ids({directory: job_id})
         else:
-            missing[entry] = Run.from_index_entry(entry)
-    active = find_active(list(missing.values()))
-    for entry, run in missing.items():
+            missing_runs[entry] = Run.from_index_entry(entry)
+    active = find_active(list(missing_runs.values()))
+    for entry, run in missing_runs.items():
         if run not in active:
             index.remove_entry(entry)
             removed += 1
-    for run, number in (found for folder in folders for found in _find_runs(folder)):
-        if run.directory.resolve() not in known:
-            known.add(run.directory.resolve())
-            made = run.submission.submitted or (run.directory / "job.json").stat().st_mtime
+    for run, number in (numbered_run for folder in folders for numbered_run in _find_runs(folder)):
+        if run.directory.resolve() not in known_directories:
+            known_directories.add(run.directory.resolve())
+            created = run.submission.submitted or (run.directory / "job.json").stat().st_mtime
             with suppress(FileExistsError):  # another process added it
-                index.add_entry(run.directory, int(made * 1e9) - number, run.job_id)
+                index.add_entry(run.directory, int(created * 1e9) - number, run.job_id)
                 added += 1
     state_cache.clear_cache()
     return added, removed
 
 
 def _list_run_roots() -> dict[Path, None]:
-    """Return the folders in which `submit` creates run directories, in order."""
+    """Return the folders in which `hpcrun submit` creates run directories, in order."""
     if root := os.environ.get("HPCRUN_RUN_ROOT"):
         roots = [root]
     else:
@@ -71,18 +71,20 @@ def _list_run_roots() -> dict[Path, None]:
                 roots.append(loader.load_site(site).site.run_root)
     roots = [text.replace("${SLURM_JOB_ACCOUNT}", "*") for text in roots]  # any account
     expanded = [os.path.expandvars(paths.expand_user(text)) for text in roots]
-    known = [path for text in expanded if "$" not in text for path in (glob(text) if "*" in text else [text])]  # noqa: PTH207
-    return {Path(path).absolute(): None for path in known}
+    run_roots = [path for text in expanded if "$" not in text for path in (glob(text) if "*" in text else [text])]  # noqa: PTH207
+    return {Path(path).absolute(): None for path in run_roots}
 
 
 def _find_runs(folder: Path) -> Iterator[tuple[Run, int]]:
-    """Yield the runs in a folder, each with its task number in its sweep, or 0."""
+    """Yield the runs in a folder, each with its task number if it is a task of a sweep, else with 0."""
     try:
-        with os.scandir(folder) as found:
-            own = [Path(entry.path) for entry in found if entry.stat(follow_symlinks=False).st_uid == os.getuid()]
+        with os.scandir(folder) as entries:
+            directories = [
+                Path(entry.path) for entry in entries if entry.stat(follow_symlinks=False).st_uid == os.getuid()
+            ]
     except OSError:
         return
-    for directory in own:
+    for directory in directories:
         if tasks := Run(directory).tasks:
             yield from ((task, number) for number, task in enumerate(tasks) if task.directory.is_dir())
         elif (directory / "job.json").is_file():

@@ -1,4 +1,4 @@
-"""Trust checks for run records: cancel and cleanup signal, remove and connect to what the records name."""
+"""Trust checks for run records, which name the processes, files and hosts that cancel and cleanup act on."""
 
 from __future__ import annotations
 
@@ -29,25 +29,27 @@ _JOB_ID = re.compile(r"\d{1,18}(_\d{1,9})?")
 def require_trusted(run: Run) -> None:
     """Refuse to act on records that another user may have written, or that belong to another run.
 
-    Each of `TRUSTED_FILES` must pass the check of ``hpcrun resubmit``, see `hpcrun.sites.trust`. From then on each
-    read of a record repeats the check, because somebody may replace the file in between.
+    Each of `TRUSTED_FILES` must pass the check of ``hpcrun resubmit``, see `hpcrun.sites.trust`. Afterwards
+    each read of a record repeats the check, because somebody may have replaced the file.
 
     Args:
         run: The run to cancel or to clean up.
 
     Raises:
-        HpcrunError: A record is not trusted; names the file and who may write it, or the original run.
+        HpcrunError: A record is not trusted, or the directory is a copy of another run's.
     """
-    if not run.directory.exists():  # removed by hand: its data comes from the user's own index
+    if not run.directory.exists():  # the user removed it: the run's data comes from the user's own index
         return
     _require_owner(run)
-    refused = [(file, why) for file in (run.directory / name for name in TRUSTED_FILES) if (why := _find_refusal(file))]
-    if refused:
-        files = " ".join(str(file) for file, _ in refused)
+    refused_files = [
+        (file, why) for file in (run.directory / name for name in TRUSTED_FILES) if (why := _find_refusal(file))
+    ]
+    if refused_files:
+        files = " ".join(str(file) for file, _ in refused_files)
         hint = f"hpcrun site allow {files} shows its content and allows it"
-        raise trust.NotAllowedError("\n".join(f"{file} is not used: {why}" for file, why in refused), hint=hint)
-    for known in ("spec", "submission", "tasks", "faults"):  # read before the check
-        run.__dict__.pop(known, None)
+        raise trust.NotAllowedError("\n".join(f"{file} is not used: {why}" for file, why in refused_files), hint=hint)
+    for property_name in ("spec", "submission", "tasks", "faults"):  # forget values that were read before the check
+        run.__dict__.pop(property_name, None)
     run.__dict__["guard"] = _check_owner
     _require_original(run)
     _require_values(run)
@@ -72,7 +74,7 @@ def require_trusted_script(run: Run) -> None:
 
 
 def is_job_id(value: object) -> bool:
-    """Return whether something can be the id of a job, or of a task of an array."""
+    """Return whether a value has the form of a job id or of an array task's id."""
     return isinstance(value, str) and bool(_JOB_ID.fullmatch(value))
 
 
@@ -94,20 +96,20 @@ def _find_refusal(file: Path) -> str | None:
         if file.lstat().st_size > MAX_BYTES:
             return "it is too large"
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(descriptor, encoding="utf-8", errors="replace", newline="") as opened:  # noqa: PTH123 - no link
-            return _check_owner(file, opened.read(), os.fstat(descriptor))
+        with open(descriptor, encoding="utf-8", errors="replace", newline="") as stream:  # noqa: PTH123 - no link
+            return _check_owner(file, stream.read(), os.fstat(descriptor))
     except FileNotFoundError:
         return None
     except OSError as error:
         return error.strerror
 
 
-def _check_owner(file: Path, text: str, status: os.stat_result) -> str | None:
-    return trust.refusal_reason(Source(file.absolute(), text, status, is_record=True))
+def _check_owner(file: Path, text: str, file_stat: os.stat_result) -> str | None:
+    return trust.refusal_reason(Source(file.absolute(), text, file_stat, is_record=True))
 
 
 def _require_original(run: Run) -> None:
-    """Refuse a copy of a run directory: the job belongs to the original."""
+    """Require that a run directory is the original, to which the job belongs, and not a copy."""
     recorded = run.recorded_path
     if recorded and (recorded / "job.json").exists() and not recorded.samefile(run.directory):
         hint = f"use the original: {recorded}"
@@ -127,5 +129,5 @@ def _require_values(run: Run) -> None:
                 raise _invalid_value_error(run, name, f"{value!r} is not a job id")
 
 
-def _invalid_value_error(run: Run, name: str, what: str) -> HpcrunError:
-    return HpcrunError(f"{run.directory / name} is not used: {what}", hint="hpcrun did not write this value")
+def _invalid_value_error(run: Run, name: str, problem: str) -> HpcrunError:
+    return HpcrunError(f"{run.directory / name} is not used: {problem}", hint="hpcrun did not write this value")

@@ -1,7 +1,7 @@
 """Safe reading of the files in run directories and of the index.
 
-A record may come from another version, program or user, be half written, or not be a file at all. It must therefore be
-a regular file of a limited size, and each value that a command uses must have the expected type; otherwise
+Another version, program or user may have written a record; it may be incomplete, or not even a file. It must be a
+regular file of limited size, and each value that a command uses must have the expected type; otherwise
 `BadRecordError` names the file and the error, and commands continue with the other runs.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from hpcrun.jobs.validation import Record
 
 MAX_BYTES = 64 << 20
-"""Upper bound for the size of a record; even long trainings write less."""
+"""Maximum size of a record in bytes; even long trainings write less."""
 
 MAX_DEPTH = 30
 TAIL_BYTES = 1 << 16
 GROWTH_BYTES = 1 << 12
-"""What a file may grow between the query of its size and the read; a read of `MAX_BYTES` would allocate as much."""
+"""Bytes by which a file may grow between the query of its size and the read, which allocates no more memory."""
 
 
 class BadRecordError(Exception):
@@ -45,34 +45,34 @@ class BadRecordError(Exception):
 
 
 Guard = Callable[["Path", str, os.stat_result], str | None]
-"""A trust check: takes a file, its text and its status when it was read; returns why it is not trusted, or None."""
+"""A trust check: receives a file, its text and its stat result; returns why the file is not trusted, or None."""
 
 
 @contextmanager
-def open_regular_file(file: Path, *, links: bool = True) -> Iterator[IO[bytes]]:
+def open_regular_file(file: Path, *, follow_links: bool = True) -> Iterator[IO[bytes]]:
     """Open a regular file, and refuse others: reading a pipe may hang, a device may never end.
 
     Args:
         file: The file.
-        links: Whether it may be a symbolic link to a regular file.
+        follow_links: Whether the file may be a symbolic link to a regular file.
 
     Raises:
-        FileNotFoundError: It does not exist.
-        BadRecordError: It is not a regular file, or cannot be opened.
+        FileNotFoundError: The file does not exist.
+        BadRecordError: The file is not a regular file, or cannot be opened.
     """
     try:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-        number = os.open(file, flags if links else flags | os.O_NOFOLLOW)
+        descriptor = os.open(file, flags if follow_links else flags | os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(file) from None
     except OSError as error:
         raise BadRecordError(file, f"cannot be opened: {error.strerror}") from None
-    mode = os.fstat(number).st_mode
+    mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
-        os.close(number)
-        is_folder = "a directory" if stat.S_ISDIR(mode) else "a pipe, device or socket"
-        raise BadRecordError(file, f"is {is_folder}, not a file")
-    with os.fdopen(number, "rb") as stream:
+        os.close(descriptor)
+        file_type = "a directory" if stat.S_ISDIR(mode) else "a pipe, device or socket"
+        raise BadRecordError(file, f"is {file_type}, not a file")
+    with os.fdopen(descriptor, "rb") as stream:
         try:
             yield stream
         except OSError as error:
@@ -85,24 +85,26 @@ def read_text(file: Path, errors: str = "surrogateescape", guard: Guard | None =
     Args:
         file: The file.
         errors: How to decode invalid UTF-8, as in `open`.
-        guard: The trust check of what was read.
+        guard: The trust check of the file and its text.
 
     Raises:
-        FileNotFoundError: It does not exist.
-        BadRecordError: It cannot be read, is too large, or is not trusted.
+        FileNotFoundError: The file does not exist.
+        BadRecordError: The file cannot be read, is too large, or is not trusted.
     """
-    with open_regular_file(file, links=guard is None) as stream:
-        status = os.fstat(stream.fileno())
-        if status.st_size > MAX_BYTES:
-            raise BadRecordError(file, f"has {status.st_size / 1e6:,.0f} MB; the maximum is {MAX_BYTES / 1e6:,.0f} MB")
-        content = stream.read(status.st_size + GROWTH_BYTES).decode(errors=errors)
-    if guard and (why := guard(file, content, status)):
+    with open_regular_file(file, follow_links=guard is None) as stream:
+        file_stat = os.fstat(stream.fileno())
+        if file_stat.st_size > MAX_BYTES:
+            raise BadRecordError(
+                file, f"has {file_stat.st_size / 1e6:,.0f} MB; the maximum is {MAX_BYTES / 1e6:,.0f} MB"
+            )
+        content = stream.read(file_stat.st_size + GROWTH_BYTES).decode(errors=errors)
+    if guard and (why := guard(file, content, file_stat)):
         raise BadRecordError(file, f"is not used: {why}")
     return content
 
 
 def read_tail(file: Path, size: int = TAIL_BYTES) -> str:
-    """Return the end of a file, whole lines only; an empty text if it cannot be read.
+    """Return the last whole lines of a file; an empty text if the file cannot be read.
 
     Args:
         file: The file.
@@ -123,14 +125,14 @@ def _read_end(file: Path, size: int) -> str:
 
 
 def read_record(
-    file: Path, model: type[Record], guard: Guard | None = None, *, skip_wrong_types: bool = False
+    file: Path, record_class: type[Record], guard: Guard | None = None, *, skip_wrong_types: bool = False
 ) -> Record | None:
-    """Read the record in a file; return None if the file is missing, or blank to preallocate space.
+    """Read the record in a file; return None if the file is missing, or is blank because it only reserves disk space.
 
     Args:
         file: The file.
-        model: The record's class.
-        guard: See `read_text`.
+        record_class: The class of the record.
+        guard: The trust check, see `read_text`.
         skip_wrong_types: Whether to ignore optional values of a wrong type.
 
     Raises:
@@ -147,25 +149,27 @@ def read_record(
     except ValueError as error:
         raise BadRecordError(file, str(error)) from None
     try:
-        return parse_partial_record(model, value) if skip_wrong_types else parse_record(model, value)
+        return parse_partial_record(record_class, value) if skip_wrong_types else parse_record(record_class, value)
     except ValueError as error:
         raise BadRecordError(file, f"is invalid: {error}") from None
 
 
-def read_lines(file: Path, model: type[Record], *, last: bool = False, guard: Guard | None = None) -> Iterator[Record]:
-    """Yield the records in a file of JSON lines, the last first; skip lines that are half written.
+def read_lines(
+    file: Path, record_class: type[Record], *, end_only: bool = False, guard: Guard | None = None
+) -> Iterator[Record]:
+    """Yield the records in a file of JSON lines in reverse order; skip incomplete lines.
 
     Args:
         file: The file.
-        model: The record class.
-        last: Whether to read only the end of the file.
-        guard: See `read_text`; checks the whole file.
+        record_class: The record class.
+        end_only: Whether to read only the last `TAIL_BYTES` of the file.
+        guard: The trust check of the whole file, see `read_text`.
 
     Raises:
         BadRecordError: The file cannot be read, or an object is invalid.
     """
     try:
-        content = _read_end(file, TAIL_BYTES) if last else read_text(file, "replace", guard)
+        content = _read_end(file, TAIL_BYTES) if end_only else read_text(file, "replace", guard)
     except FileNotFoundError:
         return
     for line in reversed(content.split("\n")):
@@ -175,7 +179,7 @@ def read_lines(file: Path, model: type[Record], *, last: bool = False, guard: Gu
             continue
         if isinstance(value, dict):
             try:
-                yield parse_record(model, value)
+                yield parse_record(record_class, value)
             except ValueError as error:
                 raise BadRecordError(file, f"is invalid: {error}") from None
 
@@ -184,7 +188,7 @@ def parse_json(content: str) -> Any:
     """Parse a JSON text, with null for NaN and infinite numbers.
 
     Raises:
-        ValueError: It is invalid, or nested too deeply; the message follows a file's name.
+        ValueError: The text is invalid, or nested too deeply; the message is a predicate to the file's name.
     """
     try:
         value = _DECODER.decode(content)
@@ -197,13 +201,13 @@ def parse_json(content: str) -> Any:
     return value
 
 
-def parse_record_text(model: type[Record], content: str) -> Record:
+def parse_record_text(record_class: type[Record], content: str) -> Record:
     """Parse a JSON text into a record.
 
     Raises:
-        ValueError: It is invalid.
+        ValueError: The text is invalid.
     """
-    return parse_record(model, parse_json(content))
+    return parse_record(record_class, parse_json(content))
 
 
 def _parse_float(number: str) -> float | None:
@@ -219,12 +223,12 @@ _DECODER = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_parse_fl
 
 
 def _nesting_depth(value: Any) -> int:
-    deepest, todo = 0, [(value, 1)]
-    while todo:
-        item, depth = todo.pop()
-        deepest = max(deepest, depth)
+    maximum_depth, stack = 0, [(value, 1)]
+    while stack:
+        item, depth = stack.pop()
+        maximum_depth = max(maximum_depth, depth)
         if depth > MAX_DEPTH:
             break
-        inner = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-        todo += [(child, depth + 1) for child in inner if isinstance(child, dict | list)]
-    return deepest
+        children = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        stack += [(child, depth + 1) for child in children if isinstance(child, dict | list)]
+    return maximum_depth

@@ -11,7 +11,7 @@ RESULT_LABELS = {
     "ranks": "ranks",
     "hosts": "hosts",
 }
-"""The most important keys of ``result.json``, and their column titles."""
+"""Titles of the most important keys of ``result.json``."""
 
 
 def format_value(value: object) -> str:
@@ -19,7 +19,7 @@ def format_value(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, dict):
-        return ", ".join(f"{name} {one}" for name, one in value.items())
+        return ", ".join(f"{name} {item}" for name, item in value.items())
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 100 else f"{value:.4g}"
     return str(value)

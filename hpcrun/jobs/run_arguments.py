@@ -1,4 +1,4 @@
-"""Arguments of a workload that name runs: they become run directories, since a job's own names are other ones."""
+"""Arguments of a workload that name runs, such as ``last``: a job gets the run's directory instead."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def find_run_or_file(word: str) -> Path:
     """Return the run directory or the model that a word names.
 
     Args:
-        word: A job, as commands name one; the file of a Keras model; or a folder with ``model.keras``, such as
-            ``./models``. A word without a slash is the name of a job, also if there is a folder of this name.
+        word: A job (id, name, ``last``, run directory), the file of a Keras model, or a folder with ``model.keras``,
+            such as ``./models``. A word without a slash names a job even if there is a folder with this name.
 
     Raises:
-        HpcrunError: There is none, or the word names several runs.
+        HpcrunError: The word names no run or model, or several runs.
     """
     path = Path(paths.expand_user(word))
     if path.suffix in {".keras", ".h5"}:
@@ -42,23 +42,23 @@ def resolve_runs(program: Workload, args: Sequence[str]) -> tuple[str, ...]:
 
     Args:
         program: The workload.
-        args: Its arguments.
+        args: The workload's arguments.
 
     Raises:
         HpcrunError: No run matches a value.
     """
     declared = program.options or {}
-    names = {f"--{name}" for name, option in program.option_names.items() if declared[option].get("type") == "run"}
-    resolved, follows = [], False
+    flags = {f"--{name}" for name, option in program.option_names.items() if declared[option].get("type") == "run"}
+    resolved, expects_run = [], False
     for word in args:
         flag, equals, value = word.partition("=")
-        if follows:
+        if expects_run:
             resolved.append(str(find_run_or_file(word)))
-        elif flag in names and equals:
+        elif flag in flags and equals:
             resolved.append(f"{flag}={find_run_or_file(value)}")
         else:
             resolved.append(word)
-        follows = not follows and word in names
+        expects_run = not expects_run and word in flags
     return add_data_of_run(program, tuple(resolved))
 
 
@@ -66,8 +66,8 @@ def add_data_of_run(program: Workload, args: tuple[str, ...]) -> tuple[str, ...]
     """Add the data folder with which a run was trained, if the arguments name the run and no data.
 
     Args:
-        program: The workload; ``data.from_run`` is its option that names the run.
-        args: Its arguments, with the run's directory.
+        program: The workload; ``data.from_run`` of its description is the option that names the run.
+        args: The workload's arguments, with the run's directory.
     """
     data = program.data
     if not data or not data.from_run:
@@ -75,11 +75,11 @@ def add_data_of_run(program: Workload, args: tuple[str, ...]) -> tuple[str, ...]
     run = Path(_find_value(args, data.from_run) or "")
     if _find_value(args, data.option) or not (run / "job.json").exists():
         return args
-    trained = _select_run(str(run)).spec
-    folder = _find_value(trained.argv, data.option)
+    training_job = _select_run(str(run)).spec
+    folder = _find_value(training_job.argv, data.option)
     if not folder or STAGED in folder:
         return args
-    return (*args, f"--{data.option}={Path(trained.directory, paths.expand_user(folder))}")
+    return (*args, f"--{data.option}={Path(training_job.directory, paths.expand_user(folder))}")
 
 
 def _select_run(word: str) -> Run:
@@ -91,9 +91,9 @@ def _select_run(word: str) -> Run:
 def _find_value(args: Sequence[str], option: str) -> str | None:
     """Return the last value of an option among arguments: ``--option value`` or ``--option=value``."""
     flag, value = f"--{option}", None
-    for word, following in pairwise([*args, ""]):
+    for word, next_word in pairwise([*args, ""]):
         if word == flag:
-            value = following
+            value = next_word
         elif word.startswith(f"{flag}="):
             value = word.partition("=")[2]
     return value

@@ -1,4 +1,4 @@
-"""Creation of run directories, and their removal where the job was not submitted."""
+"""Creation of run directories, and their removal if the job was not submitted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def create_run(spec: JobSpec, script: str) -> Run:
     For a sweep, create its tasks' directories, too.
 
     Raises:
-        HpcrunError: The directory cannot be created or added to the index; it is removed again.
+        HpcrunError: The directory cannot be created or added to the index; nothing of it is left.
     """
     from hpcrun.jobs.runs import Run
     from hpcrun.script.options import list_library
@@ -45,18 +45,18 @@ def create_run(spec: JobSpec, script: str) -> Run:
         raise _index_error(error) from None
     tasks = [spec.for_task(number) for number in range(len(spec.tasks))]
     try:
-        open_to = permissions.make_run_directory(spec.run_dir, shared=spec.site.share_runs == "read")
+        accessible_to = permissions.make_run_directory(spec.run_dir, shared=spec.site.share_runs == "read")
     except OSError as error:
         raise _directory_error(spec.run_dir, error) from None
-    if open_to:
+    if accessible_to:
         spec.run_dir.rmdir()
-        what = f"the run directory {spec.run_dir} cannot be made private: {open_to}, and chmod has no effect"
+        message = f"the run directory {spec.run_dir} cannot be made private: {accessible_to}, and chmod has no effect"
         hint = "run_root in the site file (or HPCRUN_RUN_ROOT) must be on a file system that supports chmod"
-        raise HpcrunError(what, hint=hint)
+        raise HpcrunError(message, hint=hint)
     try:
-        for one in (spec, *tasks):
-            permissions.make_folder(one.run_dir / "logs")
-            paths.write_atomically(one.run_dir / "job.json", json.dumps(one.as_json(), indent=1, default=str).encode())
+        for job in (spec, *tasks):
+            permissions.make_folder(job.run_dir / "logs")
+            paths.write_atomically(job.run_dir / "job.json", json.dumps(job.as_json(), indent=1, default=str).encode())
         secrets.write_secrets(spec.run_dir, spec.secrets)
         permissions.make_folder(spec.run_dir / "shell")
         for file in list_library(spec):  # an upgrade of hpcrun does not change pending jobs
@@ -68,10 +68,12 @@ def create_run(spec: JobSpec, script: str) -> Run:
     except OSError as error:
         shutil.rmtree(spec.run_dir, ignore_errors=True)
         raise _directory_error(spec.run_dir, error) from None
-    made = time.time_ns()
+    created_ns = time.time_ns()
     try:
-        for number, one in enumerate(tasks or [spec]):
-            index.add_entry(one.run_dir, made - number)  # keeps tasks in order in lists that begin with the newest
+        for number, job in enumerate(tasks or [spec]):
+            index.add_entry(
+                job.run_dir, created_ns - number
+            )  # lists begin with the newest run: the first task must be the newest
     except OSError as error:
         shutil.rmtree(spec.run_dir, ignore_errors=True)
         raise _index_error(error) from None
@@ -79,9 +81,9 @@ def create_run(spec: JobSpec, script: str) -> Run:
 
 
 def discard_run(run: Run) -> None:
-    """Remove the directory of a run without a job, and its index entry."""
+    """Remove the directory and the index entry of a run that has no job."""
     shutil.rmtree(run.directory, ignore_errors=True)
-    names = {one.directory.name for one in (run, *run.tasks)}
+    names = {task.directory.name for task in (run, *run.tasks)}
     for entry in index.list_entries():
         if entry.directory_name in names:
             with suppress(FileNotFoundError):

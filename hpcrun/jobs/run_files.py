@@ -21,14 +21,14 @@ class Submission:
 
     Attributes:
         job_id: The scheduler's job id.
-        submitted: When it was submitted.
-        host: The host that it was submitted on.
-        start_time: For a local job the start of its script's process, in clock ticks since boot; None if it had ended
-            already. False for a Slurm job.
+        submitted: When the job was submitted, in s since 1970.
+        host: The host on which the job was submitted.
+        start_time: Start of the script's process of a local job, in clock ticks since boot; None if the process had
+            already ended, False for a Slurm job.
         allocation: The id of the Slurm job in whose allocation a local job was started.
-        slurm_conf: The value of SLURM_CONF.
-        command: The command line of sbatch.
-        cancelled: When it was cancelled before its script started; None if it was not.
+        slurm_conf: SLURM_CONF in the environment of the submission.
+        command: The sbatch command line.
+        cancelled: When the job was cancelled before its script started, in s since 1970; None if it was not.
     """
 
     job_id: JobId
@@ -50,7 +50,7 @@ class Refusal:
     """A refused submission, ``refused.json``.
 
     Attributes:
-        reason: Why the scheduler has no such job.
+        reason: Why the scheduler refused the job.
         time: When the refusal was recorded.
     """
 
@@ -65,10 +65,10 @@ class ExitRecord:
     Attributes:
         exit_code: The exit code.
         reason: How the job ended.
-        started: When its script began.
-        ended: When it ended; None while its ranks are being stopped, or if that was interrupted.
-        requeued: Whether it was requeued.
-        host: The host that its script ran on.
+        started: When the job script started, in s since 1970.
+        ended: When the job ended, in s since 1970; None while its ranks are being stopped, or if that was interrupted.
+        requeued: Whether the job was requeued.
+        host: The host on which the job script ran.
         job_id: The job's id.
     """
 
@@ -82,12 +82,12 @@ class ExitRecord:
 
     @property
     def seconds(self) -> float:
-        """The run time in s; 0 if it has not ended."""
+        """The run time in s; 0 if the job has not ended."""
         return (self.ended or self.started) - self.started
 
     @property
     def stopped(self) -> bool:
-        """Whether a signal ended the job; the scheduler may have sent it, and may requeue the job."""
+        """Whether a signal ended the job; a scheduler that sent the signal may requeue the job."""
         return self.reason.startswith("stopped by")
 
     @property
@@ -102,12 +102,12 @@ class Start:
 
     Attributes:
         job_id: The job's id.
-        slurm_job: The SLURM_JOB_ID; differs from `job_id` for a task of an array.
-        host: The host that its script ran on.
-        nodes: The nodes, as Slurm writes them.
-        started: When its script began.
+        slurm_job: SLURM_JOB_ID of the job; differs from `job_id` for a task of an array.
+        host: The host on which the job script ran.
+        nodes: The allocated nodes in Slurm's notation (``n[1-4]``).
+        started: When the job script started, in s since 1970.
         requeued: Whether the job had requeued itself before this start.
-        more_memory: Whether it had run out of memory, and has more since this start.
+        more_memory: Whether the job had run out of memory before this start, and now requests more.
     """
 
     job_id: str = ""
@@ -124,9 +124,10 @@ class CleanRecord:
     """The record of a complete cleanup, ``cleaned.json``.
 
     Attributes:
-        time: When the cleanup finished.
-        nodes: The clean nodes.
-        run_dirs: The paths of the run directory by which processes were searched; empty if it has only one path.
+        time: When the cleanup finished, in s since 1970.
+        nodes: The nodes on which nothing of the job is left.
+        run_dirs: The paths of the run directory by which the cleanup recognized the job's processes; empty in records
+            of earlier versions.
     """
 
     time: Time
@@ -139,11 +140,11 @@ class Epoch:
     """A line of ``metrics.jsonl``, written by rank 0 at the end of an epoch, or by the user's program.
 
     Attributes:
-        fit: The number of the ``fit`` in the script, from 0.
-        epoch: The epoch, from 1.
-        epochs: The total number of epochs.
-        seconds: The duration of the epoch.
-        images_per_second: The rate of all ranks together.
+        fit: Index of the ``fit`` call in the script, from 0.
+        epoch: Number of the epoch, from 1.
+        epochs: Total number of epochs.
+        seconds: The duration of the epoch in s.
+        images_per_second: Training rate of all ranks together.
         all_values: The whole JSON object, with Keras's metrics.
     """
 
@@ -156,16 +157,16 @@ class Epoch:
 
     @property
     def metrics(self) -> dict[str, object]:
-        """The metrics by name: all values without a field of their own."""
+        """The metrics by name: all values that are not in the other fields of this class."""
         return {name: value for name, value in self.all_values.items() if name not in _EPOCH_FIELDS}
 
 
 @dataclass(frozen=True)
 class Result:
-    """The results in ``result.json``, named by the program that wrote them.
+    """The results in ``result.json``; the program that wrote the file chose their names.
 
     Attributes:
-        versions: Versions of the libraries that it used.
+        versions: Versions of the libraries that the program used.
         all_values: The whole JSON object.
     """
 
@@ -178,7 +179,7 @@ class SiteOrigin(NamedTuple):
 
     Attributes:
         value: The value.
-        place: The file and line; empty if unknown.
+        place: File and line of the site file; empty if unknown.
     """
 
     value: object
@@ -199,9 +200,9 @@ class SiteOrigins:
     def origins(self) -> dict[str, SiteOrigin]:
         """The valid values and their origins, by key."""
         return {
-            key: SiteOrigin(one.get("value"), str(one.get("from") or ""))
-            for key, one in self.values.items()
-            if isinstance(one, dict)
+            key: SiteOrigin(entry.get("value"), str(entry.get("from") or ""))
+            for key, entry in self.values.items()
+            if isinstance(entry, dict)
         }
 
 
@@ -210,12 +211,12 @@ class GitRecord:
     """The Git state of the user's code, ``provenance/git.json``; empty without a repository.
 
     Attributes:
-        repository: Its top folder.
-        commit: The commit; None before the first one.
-        branch: The branch; None if no branch is checked out.
+        repository: The top folder of the repository.
+        commit: The checked-out commit; None before the first commit.
+        branch: The current branch; None if no branch is checked out.
         changed: Files that differ from the commit; None if unknown.
         untracked: Files that Git does not track; None if unknown.
-        notes: Missing information, and why it is missing.
+        notes: Messages about information that is missing.
     """
 
     repository: str | None = None

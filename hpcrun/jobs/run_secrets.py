@@ -1,4 +1,4 @@
-"""The secrets of a run, in texts that its program may have printed them in."""
+"""Masks the secrets of a run in texts that its program may have printed."""
 
 from __future__ import annotations
 

@@ -31,11 +31,11 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 class MissingRunError(HpcrunError):
-    """All selected runs have lost their directories.
+    """The directories of all selected runs were removed.
 
     Args:
         message: The error message.
-        runs: The selected runs.
+        runs: The selected runs, whose directories were removed.
     """
 
     def __init__(self, message: str, runs: Sequence[Run]) -> None:
@@ -47,7 +47,7 @@ def select_runs(
     words: Sequence[str],
     *,
     since: float | None = None,
-    missing: list[Run] | None = None,
+    missing_runs: list[Run] | None = None,
     purpose: Purpose = "read",
 ) -> list[Run]:
     """Return the selected runs, the newest first and each once.
@@ -61,31 +61,35 @@ def select_runs(
             ``dee:1234``, ``last``, ``resnet50``, ``'resnet*'``, ``./DIRECTORY``, ``all``. May be empty
             if ``since`` is given.
         since: The earliest time of submission, in s since 1970.
-        missing: Receives the runs that were left out.
-        purpose: ``list`` accepts jobs of several clusters with one id; ``modify`` accepts no job of another cluster
-            than that which the environment selects, unless its site is in front of its id.
+        missing_runs: Receives the matching runs whose directories were removed.
+        purpose: ``list`` accepts jobs of several clusters with one id; ``modify`` accepts a job of another
+            cluster than the one that the environment selects only if the user typed its site in front of the id.
 
     Raises:
         AmbiguousError: An id matches jobs of several clusters.
-        MissingRunError: The words fit only runs whose directories are gone.
+        MissingRunError: The words match only runs whose directories were removed.
         HpcrunError: A word matches no run, or the selection is empty.
     """
     if not words and since is None:
         raise HpcrunError("no job was named", hint=SELECTION_HINT)
-    listed = index.list_entries()
-    left_out: list[Run] = []
-    found: dict[Run, float] = {}
-    lost: MissingRunError | None = None
-    for word in words or (["all"] if listed else []):
+    entries = index.list_entries()
+    removed: list[Run] = []
+    creation_times: dict[Run, float] = {}
+    missing_error: MissingRunError | None = None
+    for word in words or (["all"] if entries else []):
         try:
-            found |= dict(_match_word(word, listed, left_out, purpose))
+            creation_times |= dict(_match_word(word, entries, removed, purpose))
         except MissingRunError as error:
-            lost = lost or error
-    if lost and not found:
-        raise lost
-    if missing is not None:
-        missing += left_out
-    return [run for run, made in sorted(found.items(), key=lambda item: -item[1]) if since is None or made >= since]
+            missing_error = missing_error or error
+    if missing_error and not creation_times:
+        raise missing_error
+    if missing_runs is not None:
+        missing_runs += removed
+    return [
+        run
+        for run, created in sorted(creation_times.items(), key=lambda item: -item[1])
+        if since is None or created >= since
+    ]
 
 
 def select_in_order(words: Sequence[str]) -> list[Run]:
@@ -94,12 +98,12 @@ def select_in_order(words: Sequence[str]) -> list[Run]:
     Raises:
         HpcrunError: A word matches no run.
     """
-    found: dict[Path, Run] = {}
+    selected: dict[Path, Run] = {}
     for word in words:
         submitted = groupby(select_runs([word]), lambda run: (run.sweep or run).directory)
         for runs in reversed([list(runs) for _, runs in submitted]):  # the tasks of a sweep are in order already
-            found |= {run.directory: run for run in runs}
-    return list(found.values())
+            selected |= {run.directory: run for run in runs}
+    return list(selected.values())
 
 
 def select_one(word: str) -> Run:
@@ -108,104 +112,108 @@ def select_one(word: str) -> Run:
     Raises:
         HpcrunError: The word matches no run, or several.
     """
-    found = select_runs([word])
-    if len(found) > 1:
-        what = (
-            f"{word} is a sweep of {len(found)} tasks" if names_one_run(word) else f"{word} matches {len(found)} jobs"
+    runs = select_runs([word])
+    if len(runs) > 1:
+        message = (
+            f"{word} is a sweep of {len(runs)} tasks" if names_one_run(word) else f"{word} matches {len(runs)} jobs"
         )
-        raise HpcrunError(what, hint=f"name one of them, such as {found[0].job_id or found[0].directory}")
-    return found[0]
+        raise HpcrunError(message, hint=f"name one of them, such as {runs[0].job_id or runs[0].directory}")
+    return runs[0]
 
 
-def select_recent(count: int, ended: Collection[str], missing: list[Run]) -> list[Run]:
-    """Return the newest submitted runs, and all older ones that are not known to have ended long ago.
+def select_recent(count: int, ended_names: Collection[str], missing_runs: list[Run]) -> list[Run]:
+    """Return the newest submitted runs, and all older runs that are not known to have ended long ago.
 
     Args:
         count: The number of newest runs.
-        ended: Names of the directories of runs that ended long ago.
-        missing: Receives the runs whose directories were removed.
+        ended_names: Names of the directories of runs that ended long ago.
+        missing_runs: Receives the runs whose directories were removed.
     """
-    chosen: list[Run] = []
+    selected: list[Run] = []
     for entry in index.list_entries():
-        new = len(chosen) < count and ids.read_job_id(entry)
-        if new or (entry.job_id and entry.directory_name not in ended):
+        is_new = len(selected) < count and ids.read_job_id(entry)
+        if is_new or (entry.job_id and entry.directory_name not in ended_names):
             with suppress(FileNotFoundError):
                 directory = entry.directory
                 if directory.is_dir():
-                    chosen.append(Run(directory))
+                    selected.append(Run(directory))
                 else:
-                    missing.append(Run.from_index_entry(entry))
-    return chosen
+                    missing_runs.append(Run.from_index_entry(entry))
+    return selected
 
 
 def names_one_run(word: str) -> bool:
-    """Return whether a word has the form of a single run or sweep: a job id, ``last``, a name or a directory."""
-    typed = ids.split_site(word)
-    return bool(ids.JOB_ID.fullmatch(typed[1])) if typed else not is_wildcard(word)
+    """Return whether a word can select only one run or sweep: a job id, ``last``, a name or a directory."""
+    site_and_ids = ids.split_site(word)
+    return bool(ids.JOB_ID.fullmatch(site_and_ids[1])) if site_and_ids else not is_wildcard(word)
 
 
 def is_wildcard(word: str) -> bool:
-    """Return whether a word may match unexpectedly many runs: ``all``, or a name with wildcards."""
+    """Return whether a word may match many runs: ``all``, or a name with wildcards."""
     return word == "all" or bool(set("*?[") & set(word))
 
 
-def parse_time(text: str) -> float:
+def parse_time(time_text: str) -> float:
     """Parse a time, and return it in s since 1970.
 
     Args:
-        text: An age (``30m``, ``2h``, ``3d``, ``1w``), or a local date or time (``2026-05-31``,
+        time_text: An age (``30m``, ``2h``, ``3d``, ``1w``), or a local date or time (``2026-05-31``,
             ``2026-05-31T14:00``).
 
     Raises:
-        HpcrunError: It has neither form.
+        HpcrunError: The text is neither an age nor a date.
     """
-    if match := _AGE.fullmatch(text):
+    if match := _AGE.fullmatch(time_text):
         return time.time() - float(match[1]) * _SECONDS[match[2]]
     try:
-        return datetime.fromisoformat(text).timestamp()
+        return datetime.fromisoformat(time_text).timestamp()
     except (ValueError, OverflowError):
-        if text.isdigit():
-            raise HpcrunError(f"{text!r} has no unit", hint=f"{text}d are days, {text}h hours, {text}w weeks") from None
+        if time_text.isdigit():
+            raise HpcrunError(
+                f"{time_text!r} has no unit", hint=f"{time_text}d are days, {time_text}h hours, {time_text}w weeks"
+            ) from None
         hint = "give an age (30m, 2h, 3d, 1w) or a date (2026-05-31, 2026-05-31T14:00)"
-        raise HpcrunError(f"{text!r} is not a time", hint=hint) from None
+        raise HpcrunError(f"{time_text!r} is not a time", hint=hint) from None
 
 
-def _match_word(word: str, listed: list[Entry], missing: list[Run], purpose: Purpose) -> Iterator[tuple[Run, float]]:
-    """Yield the runs that match a word, with their creation times; append runs without a directory to ``missing``."""
+def _match_word(
+    word: str, entries: list[Entry], missing_runs: list[Run], purpose: Purpose
+) -> Iterator[tuple[Run, float]]:
+    """Yield the runs that match a word, with their creation times; append removed ones to `missing_runs`."""
     if directory := _parse_directory(word):
-        made = directory.stat().st_mtime
+        created = directory.stat().st_mtime
         tasks = [task for task in Run(directory).tasks if task.directory.is_dir()]
-        yield from ((run, made - number / 1e6) for number, run in enumerate(tasks or [Run(directory)]))
+        yield from ((run, created - number / 1e6) for number, run in enumerate(tasks or [Run(directory)]))
         return
-    before, found = len(missing), False
+    missing_before, has_match = len(missing_runs), False
     if ids.split_site(word):
-        numbered = ids.find_by_id(word, listed, missing, purpose)
-        yield from numbered
-        found = bool(numbered)
-    if not found and not missing[before:]:
-        for item in _match_name(word, listed, missing):
-            found = True
+        id_matches = ids.find_by_id(word, entries, missing_runs, purpose)
+        yield from id_matches
+        has_match = bool(id_matches)
+    if not has_match and not missing_runs[missing_before:]:
+        for item in _match_name(word, entries, missing_runs):
+            has_match = True
             yield item
-    if not found:
-        raise _no_match_error(word, listed, missing[before:])
+    if not has_match:
+        raise _no_match_error(word, entries, missing_runs[missing_before:])
 
 
-def _match_name(word: str, listed: list[Entry], missing: list[Run]) -> Iterator[tuple[Run, float]]:
+def _match_name(word: str, entries: list[Entry], missing_runs: list[Run]) -> Iterator[tuple[Run, float]]:
     """Yield the runs that match a name; a name may look like a job id."""
-    some = None
-    for entry in _match_entries(word, listed):
-        if some and names_one_run(word) and entry.sweep != some.sweep:
+    first_match = None
+    for entry in _match_entries(word, entries):
+        if first_match and names_one_run(word) and entry.sweep != first_match.sweep:
             break
         try:
             directory = entry.directory
         except FileNotFoundError:
             continue
         if directory.is_dir():
-            some = entry
-            yield Run(directory), entry.made / 1e9
+            first_match = entry
+            yield Run(directory), entry.created_ns / 1e9
         else:
-            missing.append(Run.from_index_entry(entry))
-        if some and names_one_run(word) and not some.sweep:
+            missing_runs.append(Run.from_index_entry(entry))
+        if first_match and names_one_run(word) and not first_match.sweep:
             break
 
 
@@ -213,28 +221,28 @@ def _parse_directory(word: str) -> Path | None:
     directory = Path(word)
     if ("/" in word or word in {".", ".."}) and any((directory / file).exists() for file in ("job.json", "exit.json")):
         recorded = Run(directory).recorded_path
-        with suppress(OSError):  # with a link in the path, the index and the job's processes have the recorded path
+        with suppress(OSError):  # if the path has a link, the index and the job's processes use the recorded path
             if recorded and recorded.samefile(directory):
                 return recorded
         return directory.resolve()
     return None
 
 
-def _match_entries(word: str, listed: list[Entry]) -> Iterable[Entry]:
+def _match_entries(word: str, entries: list[Entry]) -> Iterable[Entry]:
     if word == "all":
-        return listed
+        return entries
     if word == "last":  # skip runs whose submission was refused
-        return (entry for entry in listed if ids.read_job_id(entry))
-    return _match_entry_names(word, listed)
+        return (entry for entry in entries if ids.read_job_id(entry))
+    return _match_entry_names(word, entries)
 
 
-def _match_entry_names(word: str, listed: list[Entry]) -> Iterator[Entry]:
+def _match_entry_names(word: str, entries: list[Entry]) -> Iterator[Entry]:
     """Yield the entries that match a name; read job.json only if the directory's name is ambiguous."""
-    like = re.sub(r"\[[^]]*\]|[^A-Za-z0-9._-]+", "*", word)
-    for entry in listed:
-        surely = fnmatchcase(entry.name, word) if is_wildcard(word) else entry.name == word and "-" not in word
-        unsure = "-" in entry.name and fnmatchcase(entry.name, like)
-        if surely or word in {entry.directory_name, entry.sweep} or (unsure and _has_name(word, entry)):
+    pattern = re.sub(r"\[[^]]*\]|[^A-Za-z0-9._-]+", "*", word)
+    for entry in entries:
+        is_match = fnmatchcase(entry.name, word) if is_wildcard(word) else entry.name == word and "-" not in word
+        may_match = "-" in entry.name and fnmatchcase(entry.name, pattern)
+        if is_match or word in {entry.directory_name, entry.sweep} or (may_match and _has_name(word, entry)):
             yield entry
 
 
@@ -246,21 +254,23 @@ def _has_name(word: str, entry: Entry) -> bool:
     return name == word or (is_wildcard(word) and fnmatchcase(name, word))
 
 
-def _no_match_error(word: str, listed: list[Entry], missing: list[Run]) -> HpcrunError:
-    if not listed:
+def _no_match_error(word: str, entries: list[Entry], missing_runs: list[Run]) -> HpcrunError:
+    if not entries:
         return HpcrunError("there are no runs yet", hint="hpcrun submit lenet5 --wait makes one")
-    if missing:
-        what = (
-            f"the run directory of {word} is" if len(missing) == 1 else f"{len(missing)} run directories of {word} are"
+    if missing_runs:
+        subject = (
+            f"the run directory of {word} is"
+            if len(missing_runs) == 1
+            else f"{len(missing_runs)} run directories of {word} are"
         )
-        return MissingRunError(f"{what} gone: {missing[0].directory}", missing)
+        return MissingRunError(f"{subject} gone: {missing_runs[0].directory}", missing_runs)
     if is_wildcard(word):
         return HpcrunError(f"no run's name matches {word!r}", hint=SELECTION_HINT)
     if ids.split_site(word) and not word.isdigit():
         return HpcrunError(f"there is no job {word} among your runs", hint=SELECTION_HINT)
-    like = closest_match(word, list(dict.fromkeys(entry.name for entry in listed)))
+    suggestion = closest_match(word, list(dict.fromkeys(entry.name for entry in entries)))
     kind = "job" if word.isdigit() else "run"
-    hint = f"did you mean {like}?" if like and not word.isdigit() else SELECTION_HINT
+    hint = f"did you mean {suggestion}?" if suggestion and not word.isdigit() else SELECTION_HINT
     if word.upper() in STATE_CODES.values():
         hint = f"hpcrun status --state {word} lists the jobs in that state; commas separate several"
     return HpcrunError(f"there is no {kind} {word!r} among your runs", hint=hint)

@@ -1,4 +1,4 @@
-"""Run directories: created before submission, readable from any process."""
+"""Run directories, which are created before submission and which any process can read."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Run:
 
     @classmethod
     def from_index_entry(cls, entry: index.Entry) -> Run:
-        """Return a run whose directory was removed, with the data that its index entry has."""
+        """Return a run whose directory was removed, with the data in its index entry."""
         run = cls(entry.directory)
         if entry.job_id:
             folder = run.directory.parent if entry.sweep else run.directory
             script = f"{folder}/job.sh"
-            run.__dict__["submission"] = Submission(entry.job_id, entry.made / 1e9, "", command=[script])
+            run.__dict__["submission"] = Submission(entry.job_id, entry.created_ns / 1e9, "", command=[script])
         return run
 
     @cached_property
@@ -56,7 +56,7 @@ class Run:
 
     @cached_property
     def guard(self) -> records.Guard | None:
-        """The check of each record as it is read, see `hpcrun.jobs.record_trust`; None for read-only commands."""
+        """The trust check at each read of a record, see `hpcrun.jobs.record_trust`; None for read-only commands."""
         return None
 
     @contextmanager
@@ -67,15 +67,15 @@ class Run:
         except records.BadRecordError as error:
             self.faults[name] = error.why
 
-    def _read(self, name: str, model: type[Record]) -> Record | None:
+    def _read(self, name: str, record_class: type[Record]) -> Record | None:
         """Read a file; return None if it is missing or invalid, and record the error in `faults`."""
         with self._record_fault(name):
-            return records.read_record(self.directory / name, model, self.guard)
+            return records.read_record(self.directory / name, record_class, self.guard)
         return None
 
     @cached_property
     def spec(self) -> JobRecord:
-        """The requested job, ``job.json``."""
+        """The job as it was requested, from ``job.json``."""
         return self._read("job.json", JobRecord) or JobRecord()
 
     @property
@@ -87,8 +87,8 @@ class Run:
     def slurm_conf(self) -> str | None:
         """The slurm.conf of the job's cluster: the site's, else the value of SLURM_CONF at submission.
 
-        The current SLURM_CONF is used instead if that file is missing on this host, or if another user may have written
-        the record: Slurm's commands load plugins that a slurm.conf names. None means Slurm's default.
+        If this file is missing on this host, or if another user may have written the record of its path, the current
+        SLURM_CONF counts: Slurm's commands load plugins that a slurm.conf names. None means Slurm's default.
         """
         site_conf, shell_conf = self.spec.site.slurm_conf, self.submission.slurm_conf
         conf, file = (site_conf, "job.json") if site_conf else (shell_conf, "submitted.json")
@@ -100,24 +100,24 @@ class Run:
 
     @cached_property
     def submission(self) -> Submission:
-        """The submission, ``submitted.json``: job id, time and host; `NO_SUBMISSION` before."""
+        """Job id, time and host of the submission, from ``submitted.json``; `NO_SUBMISSION` before the submission."""
         return self._read("submitted.json", Submission) or NO_SUBMISSION
 
     @property
     def recorded_path(self) -> Path | None:
-        """The run directory's path in ``job.json``; None if that has none."""
+        """The path of the run directory in ``job.json``; None if there is none."""
         path = Path(self.spec.run_dir)
         return path if path.is_absolute() else None
 
     @property
     def path_variants(self) -> tuple[str, ...]:
-        """The paths of this directory that its processes may have: as recorded, as found, and with links resolved."""
-        found = [*([self.recorded_path] if self.recorded_path else []), self.directory, self.directory.resolve()]
-        return tuple(dict.fromkeys(map(str, found)))
+        """Paths of this directory that the job's processes may use: recorded, current, and with links resolved."""
+        path_list = [*([self.recorded_path] if self.recorded_path else []), self.directory, self.directory.resolve()]
+        return tuple(dict.fromkeys(map(str, path_list)))
 
     @property
     def job_id(self) -> str | None:
-        """The scheduler's job id; None if it was never submitted."""
+        """The scheduler's job id; None if the job was never submitted."""
         return self.submission.job_id or None
 
     @property
@@ -128,23 +128,23 @@ class Run:
 
     @property
     def refusal(self) -> str | None:
-        """Why the submission was refused; None if it was not, or if that is unknown."""
+        """Why the scheduler refused the job; None if it did not, or if the reason is unknown."""
         record = None if self.job_id else self._read("refused.json", Refusal)
         return record.reason if record else None
 
     @property
     def start_by_hand(self) -> Start | None:
-        """The last start of a script that a user passed to sbatch or bash; None for runs that hpcrun created."""
+        """The last start of a job script that a user passed to sbatch or bash; None for jobs that hpcrun submitted."""
         return None if (self.directory / "job.json").exists() else self.last_start()
 
     @property
     def unsubmitted_state(self) -> State:
-        """The state of a run without a job; of a script that was started by hand, that of its records."""
+        """The state of a run that hpcrun did not submit; from the run's records if a user started the script."""
         if start := self.start_by_hand:
             record = self.end_record()
             state = state_from_record(record) if record else State("UNKNOWN", "it has not recorded its end")
-            how = f"started by hand, as job {start.job_id}"
-            reason = f"{how}; {state.reason}" if state.name != "COMPLETED" else how
+            origin = f"started by hand, as job {start.job_id}"
+            reason = f"{origin}; {state.reason}" if state.name != "COMPLETED" else origin
             return replace(state, reason=reason, nodes=start.nodes or start.host)
         return replace(UNSUBMITTED, reason=self.refusal or UNSUBMITTED.reason)
 
@@ -170,7 +170,7 @@ class Run:
 
     @property
     def values(self) -> dict[str, str]:
-        """The swept values of this task; empty for other jobs."""
+        """The parameter values of this task of a sweep; empty for other jobs."""
         return dict(self.spec.values)
 
     @property
@@ -191,14 +191,14 @@ class Run:
 
     def summary(self) -> dict[str, object]:
         """Return the data that ``submit --json`` prints."""
-        own: dict[str, object] = {"job_id": self.job_id, "name": self.name, "site": self.spec.site.name or None}
-        own["run_dir"] = str(self.directory)
+        values: dict[str, object] = {"job_id": self.job_id, "name": self.name, "site": self.spec.site.name or None}
+        values["run_dir"] = str(self.directory)
         if self.values:
-            own["values"] = self.values
-        return {**own, "tasks": [task.summary() for task in self.tasks]} if self.tasks else own
+            values["values"] = self.values
+        return {**values, "tasks": [task.summary() for task in self.tasks]} if self.tasks else values
 
     def end_record(self) -> ExitRecord | None:
-        """Return the exit record of an ended job; None before, and while ranks are being stopped."""
+        """Return the exit record of an ended job; None before the end, and while ranks are being stopped."""
         record = self.exit_record()
         return record if record and record.ended else None
 
@@ -207,9 +207,9 @@ class Run:
         return self._read("exit.json", ExitRecord)
 
     def handles_signals(self) -> bool:
-        """Return whether the job's script has installed its signal handlers: it writes a new ``exit.json`` then."""
+        """Return whether the job's script has installed its signal handlers, which it shows by a new ``exit.json``."""
         try:
-            # a listing asks the server of NFS; a look-up of a name may be a minute old
+            # on NFS a listing queries the server, but the look-up of one name may use a stale cache
             files = {file.name for file in self.directory.iterdir()}
         except OSError:
             return True  # its directory was removed
@@ -218,7 +218,7 @@ class Run:
 
     def starts(self) -> list[Start]:
         """Return the lines of ``starts.jsonl``, one per start of the script."""
-        return self._lines("starts.jsonl", Start)[::-1]
+        return self._read_lines("starts.jsonl", Start)[::-1]
 
     def start_count(self) -> int:
         """Return the number of starts in ``starts.jsonl``."""
@@ -230,11 +230,11 @@ class Run:
         return list(dict.fromkeys(filter(None, ids)))
 
     def slurm_ids(self) -> list[str]:
-        """Return the values of SLURM_JOB_ID at each start; tasks of arrays have their own."""
+        """Return SLURM_JOB_ID at each start; each task of an array has its own."""
         return [start.slurm_job for start in self.starts() if start.slurm_job]
 
     def nodes(self) -> list[str]:
-        """Return the allocated nodes at each start, as Slurm writes them."""
+        """Return the allocated nodes at each start, in Slurm's notation (``n[1-4]``)."""
         return [start.nodes for start in self.starts() if start.nodes]
 
     def last_start(self) -> Start | None:
@@ -242,33 +242,33 @@ class Run:
         return next(iter(self.starts()[::-1]), None)
 
     def result(self) -> Result | None:
-        """Return the record of the results that rank 0 wrote, ``result.json``; None before."""
+        """Return the results that rank 0 wrote to ``result.json``; None if there are none yet."""
         return self._read("result.json", Result)
 
     def result_values(self) -> Mapping[str, object]:
-        """Return the results by name, as the program that wrote them calls them; empty before."""
+        """Return the values in ``result.json`` by name; empty if there are none yet."""
         return (self.result() or Result()).all_values
 
     def metrics(self) -> list[Epoch]:
         """Return the lines of ``metrics.jsonl``, one per epoch, without incomplete lines."""
-        return self._lines("metrics.jsonl", Epoch)[::-1]
+        return self._read_lines("metrics.jsonl", Epoch)[::-1]
 
     def last_epoch(self) -> Epoch:
         """Return the last line of ``metrics.jsonl``; an empty record before the first one."""
-        return next(iter(self._lines("metrics.jsonl", Epoch, last=True)), Epoch())
+        return next(iter(self._read_lines("metrics.jsonl", Epoch, last_only=True)), Epoch())
 
-    def _lines(self, name: str, model: type[Record], *, last: bool = False) -> list[Record]:
-        """Return the records of a file of JSON lines, the last first, or only the last one."""
-        found = []
+    def _read_lines(self, name: str, record_class: type[Record], *, last_only: bool = False) -> list[Record]:
+        """Return the records of a file of JSON lines in reverse order, or only the last record."""
+        entries = []
         with self._record_fault(name):
-            for one in records.read_lines(self.directory / name, model, last=last, guard=self.guard):
-                found.append(one)
-                if last:
+            for record in records.read_lines(self.directory / name, record_class, end_only=last_only, guard=self.guard):
+                entries.append(record)
+                if last_only:
                     break
-        return found
+        return entries
 
     def clean_record(self) -> CleanRecord | None:
-        """Return the record of a complete cleanup, ``cleaned.json``; None before."""
+        """Return the record of a complete cleanup, ``cleaned.json``; None without one."""
         return self._read("cleaned.json", CleanRecord)
 
     def heartbeat(self) -> heartbeats.Heartbeat | None:
@@ -289,12 +289,14 @@ def write_submission(ids: Mapping[Run, str], **values: object) -> None:
     """Write ``submitted.json`` for runs that a scheduler has accepted.
 
     Args:
-        ids: The job ids.
-        **values: Further values for all of the runs; they override the current time and host.
+        ids: The job id of each run.
+        **values: Further values for all runs; they override the default time (now) and host (this one).
     """
-    same = {"submitted": time.time(), "host": os.uname().nodename, **values}
+    common_values = {"submitted": time.time(), "host": os.uname().nodename, **values}
     for run, job_id in ids.items():
-        paths.write_atomically(run.directory / "submitted.json", json.dumps({"job_id": job_id, **same}).encode())
+        paths.write_atomically(
+            run.directory / "submitted.json", json.dumps({"job_id": job_id, **common_values}).encode()
+        )
         run.__dict__.pop("submission", None)
     index.record_job_ids({run.directory: job_id for run, job_id in ids.items()})
 
@@ -309,11 +311,11 @@ def write_cancellation(run: Run) -> None:
 
 
 def write_refusal(run: Run, reason: str) -> None:
-    """Write ``refused.json``: the scheduler has no such job and will not have it."""
+    """Write ``refused.json``: the scheduler has refused the job, and no job exists."""
     record = json.dumps({"reason": reason, "time": time.time()}).encode()
-    for one in (run, *run.tasks):
+    for task in (run, *run.tasks):
         with suppress(OSError):  # the file only saves later searches for the job
-            paths.write_atomically(one.directory / "refused.json", record)
+            paths.write_atomically(task.directory / "refused.json", record)
 
 
 def list_runs() -> Iterator[Run]:

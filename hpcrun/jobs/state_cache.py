@@ -1,9 +1,9 @@
 """A cache of run states, so that commands query the scheduler less often.
 
-Two files beside the index: ``ended.json`` has the runs that ended long ago, with their final rows as far as a command
-needed them, and ``last.json`` the last known state of the others, by name of the run directory. Both may be missing or
-stale at any time: commands then read the run directories or query the scheduler. Therefore writers need no lock; each
-replaces a file atomically.
+There are two files in the folder of the index: ``ended.json`` has the runs that ended long ago, with their final rows
+if a command needed them, and ``last.json`` the last known state of all other runs, by name of the run directory. Both
+may be missing or stale at any time: commands then read the run directories or query the scheduler. Therefore writers
+need no lock; each writer replaces a file atomically.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CacheFile:
 
     Attributes:
         format: `CACHE_FORMAT` of the version that wrote it.
-        runs: An entry per run, by name of its directory; see `hpcrun.jobs.status_rows`.
+        runs: One entry per run, by name of the run directory, see `hpcrun.jobs.status_rows`.
     """
 
     format: int
@@ -44,7 +44,7 @@ def _cache_path(name: str) -> Path:
 
 
 def read_cache(name: str) -> dict[str, JsonObject]:
-    """Return the entries of a cache file; none if it is missing or invalid.
+    """Return the entries of a cache file; empty if the file is missing or invalid.
 
     Args:
         name: ``ended`` or ``last``.
@@ -57,20 +57,22 @@ def read_cache(name: str) -> dict[str, JsonObject]:
     return {key: entry for key, entry in runs.items() if isinstance(entry, dict)}
 
 
-def update_cache(name: str, entries: Mapping[str, JsonObject], drop: Iterable[str] = ()) -> None:
-    """Add entries to a cache file and drop others; do nothing if the file is not writable.
+def update_cache(name: str, entries: Mapping[str, JsonObject], dropped_names: Iterable[str] = ()) -> None:
+    """Add entries to a cache file and remove others; do nothing if the file is not writable.
 
     Args:
         name: ``ended`` or ``last``.
         entries: The new entries, by name of the run directory.
-        drop: Names of run directories to drop.
+        dropped_names: Names of the run directories whose entries are removed.
     """
-    before = read_cache(name)
-    dropped = set(drop)
-    after = {key: entry for key, entry in {**before, **entries}.items() if key not in dropped}
-    if after != before:
+    old_entries = read_cache(name)
+    dropped_set = set(dropped_names)
+    new_entries = {key: entry for key, entry in {**old_entries, **entries}.items() if key not in dropped_set}
+    if new_entries != old_entries:
         with suppress(OSError):
-            paths.write_atomically(_cache_path(name), json.dumps({"format": CACHE_FORMAT, "runs": after}).encode())
+            paths.write_atomically(
+                _cache_path(name), json.dumps({"format": CACHE_FORMAT, "runs": new_entries}).encode()
+            )
 
 
 def clear_cache() -> None:

@@ -1,4 +1,4 @@
-"""Job states of all schedulers, under Slurm's names, and their plain names."""
+"""Job states of all schedulers by Slurm's names, and the plain names of these states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN_NAMES = {
     "CONFIGURING": "starting", "COMPLETING": "ending", "NODE_FAIL": "node failed", "BOOT_FAIL": "node did not boot",
     "TIMEOUT": "out of time", "DEADLINE": "missed its deadline", "REQUEUE_HOLD": "held", "SPECIAL_EXIT": "held",
 }  # fmt: skip
-"""Plain names of states whose names in lower case are not clear."""
+"""Plain names of states for which Slurm's name in lower case would not be clear."""
 
 _SYNONYMS = {
     "COMPLETED": "done finished success succeeded successful ok complete",
@@ -33,16 +33,16 @@ _SYNONYMS = {
     "CANCELLED": "killed stopped aborted canceled",
     "TIMEOUT": "timelimit expired",
 }
-"""What users call states that Slurm names otherwise."""
+"""Words that users use for job states, by Slurm's name of the state."""
 
 UNKNOWN_JOB_REASON = "Slurm does not know this job (any more)"
-"""The begin of the reason of an UNKNOWN job if Slurm did answer."""
+"""How the reason of an UNKNOWN job begins if Slurm answers, but does not know the job."""
 
 UNFINISHED_STATES = frozenset({
     "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
     "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "PREEMPTED", "UNKNOWN", "READY",
 })  # fmt: skip
-"""States (squeue(1), JOB STATE CODES) in which a job has not ended for good."""
+"""States (squeue(1), JOB STATE CODES) that are not final."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class State:
 
     @property
     def finished(self) -> bool:
-        """Whether the job has ended for good."""
+        """Whether the state is final."""
         return self.name not in UNFINISHED_STATES
 
 
@@ -89,33 +89,37 @@ def parse_states(text: str) -> frozenset[str]:
             ``RUNNING,pd,out of time``.
 
     Raises:
-        HpcrunError: A name is not a state.
+        HpcrunError: A name is not that of a job state.
     """
     names = {*STATE_CODES.values(), "UNKNOWN", UNSUBMITTED.name}
-    known = {spelled: {name} for name in names for spelled in (name, name.replace("_", " "))}
-    known |= {short: {name} for short, name in STATE_CODES.items()}
+    states_by_word = {spelling: {name} for name in names for spelling in (name, name.replace("_", " "))}
+    states_by_word |= {code: {name} for code, name in STATE_CODES.items()}
     for name in names:
-        known.setdefault(describe_state(name).upper(), set()).add(name)
-    found: set[str] = set()
+        states_by_word.setdefault(describe_state(name).upper(), set()).add(name)
+    selected: set[str] = set()
     for word in filter(None, (part.strip() for part in text.split(","))):
-        if word.upper() not in known:
-            like = next((name for name, words in _SYNONYMS.items() if word.lower() in words.split()), None)
-            like = like or closest_match(word.upper(), list(known))
-            hint = f"did you mean {like}?" if like else "Slurm's names, such as PENDING, RUNNING, FAILED, or PD, R, F"
+        if word.upper() not in states_by_word:
+            suggestion = next((name for name, words in _SYNONYMS.items() if word.lower() in words.split()), None)
+            suggestion = suggestion or closest_match(word.upper(), list(states_by_word))
+            hint = (
+                f"did you mean {suggestion}?"
+                if suggestion
+                else "Slurm's names, such as PENDING, RUNNING, FAILED, or PD, R, F"
+            )
             raise HpcrunError(f"{word!r} is not a job state", hint=hint)
-        found |= known[word.upper()]
-    if not found:
+        selected |= states_by_word[word.upper()]
+    if not selected:
         raise HpcrunError("--state is empty", hint="for example --state PENDING,RUNNING")
-    return frozenset(found)
+    return frozenset(selected)
 
 
 UNSUBMITTED = State("NOT SUBMITTED", "hpcrun was interrupted, or got no answer, and knows of no job")
-"""The state of a run without a job, if no reason is recorded."""
+"""The state of a run without a job id, if the reason is not recorded."""
 
 
 def state_from_record(record: ExitRecord) -> State:
     """Return the state that a job's exit record implies."""
     name = "CANCELLED" if record.stopped else "COMPLETED" if record.exit_code == 0 else "FAILED"
-    begin = int(record.started)
-    minutes, seconds = divmod(max(int(record.ended or begin) - begin, 0), 60)
+    start_time = int(record.started)
+    minutes, seconds = divmod(max(int(record.ended or start_time) - start_time, 0), 60)
     return State(name, record.reason, record.host, f"{minutes}:{seconds:02}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     QueryStates = Callable[[Sequence[Run]], dict[Run, State]]
 
 SETTLED_SECONDS = 86_400
-"""Time after its end when a job counts as final (no ``scontrol requeue`` any more), and its row is cached."""
+"""Seconds after its end from which a job is unlikely to be requeued (``scontrol requeue``), and its row is cached."""
 
 MAX_QUERIED_ENDED = 1000
 """Maximum number of queried runs that have ended (sacct takes ids on its command line); others use their records."""
@@ -34,7 +34,7 @@ class StatusRow:
     """The state of a run; the fields are the keys of ``hpcrun status --json``.
 
     Attributes:
-        job_id: The scheduler's job id; None where it was never submitted.
+        job_id: The scheduler's job id; None if the job was never submitted.
         name: The job's name.
         site: The site's name, with ``(run)`` if the job bypassed the site's queue.
         state: Slurm's name of the state.
@@ -47,10 +47,10 @@ class StatusRow:
         limit: The time limit, in the format of `elapsed`: Slurm's, else the requested one; None without a limit.
         nodes_asked: The number of requested nodes.
         ranks: The number of ranks; None if unknown.
-        submitted: When it was submitted, ISO 8601 in local time.
-        values: The swept values of a sweep's task, by parameter.
+        submitted: When the job was submitted, in ISO 8601 and local time.
+        values: The values of a sweep task's parameters, by name.
         starts: The number of starts; more than one if the job was requeued.
-        as_of: The time of a cached state, ISO 8601 in local time, if the scheduler does not answer; else None.
+        as_of: The time of a cached state, in ISO 8601 and local time; None unless the scheduler did not answer.
         faults: Errors in files of the run, which are also part of `reason`; empty without errors.
     """
 
@@ -74,22 +74,22 @@ class StatusRow:
     faults: str = ""
 
     def as_json(self) -> dict[str, object]:
-        """Return what ``hpcrun status --json`` prints of it."""
+        """Return the object that ``hpcrun status --json`` prints for this row."""
         return dict(vars(self))
 
     @property
     def finished(self) -> bool:
-        """Whether the job has ended for good, or was never submitted."""
+        """Whether the state is final, or the job was never submitted."""
         return State(self.state).finished
 
     @property
     def plain_state(self) -> str:
-        """The state for people: a job whose nodes Slurm still prepares does not run."""
+        """The state in plain words; ``starting`` for a RUNNING job whose nodes Slurm still prepares."""
         return "starting" if self.is_starting else describe_state(self.state)
 
     @property
     def is_starting(self) -> bool:
-        """Whether Slurm calls the job running, but has not started its script."""
+        """Whether the job is RUNNING in Slurm, but its script has not started yet."""
         return self.state == "RUNNING" and self.reason.endswith(inferred_state.PROLOG)
 
     @property
@@ -110,43 +110,46 @@ class CachedAt:
 
 
 def build_rows(
-    runs: Sequence[Run], query: QueryStates, ended: Mapping[str, JsonObject] | None = None
+    runs: Sequence[Run], query: QueryStates, ended_rows: Mapping[str, JsonObject] | None = None
 ) -> list[StatusRow]:
     """Return a row for each run, and update the state cache.
 
     Args:
         runs: The runs.
         query: Queries the schedulers for the states of runs, such as `hpcrun.schedulers.query_states`.
-        ended: The cached rows of runs that ended long ago, if the caller has read them.
+        ended_rows: The cached rows of runs that ended long ago, if the caller has read them.
     """
     now = time.time()
-    ended, last = state_cache.read_cache("ended") if ended is None else ended, state_cache.read_cache("last")
-    known = {run.directory: row for run in runs if (row := _cached_row(run, ended.get(run.directory.name)))}
-    open_runs = [run for run in runs if run.directory not in known]
+    ended_rows, cached_states = (
+        state_cache.read_cache("ended") if ended_rows is None else ended_rows,
+        state_cache.read_cache("last"),
+    )
+    rows = {run.directory: new_row for run in runs if (new_row := _cached_row(run, ended_rows.get(run.directory.name)))}
+    open_runs = [run for run in runs if run.directory not in rows]
     submitted = [run for run in open_runs if run.job_id]
-    old = _find_old_records(submitted[MAX_QUERIED_ENDED:])
-    unclear = [run for run in submitted if run not in old]
-    queried = query(unclear) if unclear else {}
-    settled, cached = {}, {}
+    old_records = _find_old_records(submitted[MAX_QUERIED_ENDED:])
+    queried_runs = [run for run in submitted if run not in old_records]
+    queried_states = query(queried_runs) if queried_runs else {}
+    settled_rows, new_states = {}, {}
     for run in open_runs:
-        before = _cached_state(last.get(run.directory.name))
-        record = old.get(run) or run.end_record()  # after the query, which may find that the job has ended
-        recorded = inferred_state.infer_state(run, record) if run in old else None
-        state, as_of = _reconcile(recorded or queried.get(run) or run.unsubmitted_state, before, record)
-        row = known[run.directory] = _build_row(run, state, record, as_of)
+        cached_state = _cached_state(cached_states.get(run.directory.name))
+        record = old_records.get(run) or run.end_record()  # after the query, which may find that the job has ended
+        recorded = inferred_state.infer_state(run, record) if run in old_records else None
+        state, as_of = _reconcile(recorded or queried_states.get(run) or run.unsubmitted_state, cached_state, record)
+        new_row = rows[run.directory] = _build_row(run, state, record, as_of)
         if not (run.job_id and run.spec.is_recorded) or run.faults or as_of or state.name == "UNKNOWN":
             continue
-        ended_before = before is not None and state.finished and before[0].name == state.name
-        at = before[1] if before and ended_before else now
-        if state.finished and now - (record.ended if record and record.ended else at) > SETTLED_SECONDS:
-            settled[run.directory.name] = row.as_json()
+        ended_before = cached_state is not None and state.finished and cached_state[0].name == state.name
+        first_seen = cached_state[1] if cached_state and ended_before else now
+        if state.finished and now - (record.ended if record and record.ended else first_seen) > SETTLED_SECONDS:
+            settled_rows[run.directory.name] = new_row.as_json()
         else:
-            cached[run.directory.name] = {**asdict(state), "at": at}
-    if settled:
-        state_cache.update_cache("ended", settled)
-    if settled or cached:
-        state_cache.update_cache("last", cached, drop=settled)
-    return [known[run.directory] for run in runs]
+            new_states[run.directory.name] = {**asdict(state), "at": first_seen}
+    if settled_rows:
+        state_cache.update_cache("ended", settled_rows)
+    if settled_rows or new_states:
+        state_cache.update_cache("last", new_states, dropped_names=settled_rows)
+    return [rows[run.directory] for run in runs]
 
 
 def select_rows(
@@ -155,45 +158,47 @@ def select_rows(
     *,
     states: Collection[str] = (),
     since: float | None = None,
-    missing: list[Run],
+    missing_runs: list[Run],
     purpose: Purpose = "read",
 ) -> list[StatusRow]:
     """Return the rows of selected runs, the newest first; see `hpcrun.jobs.run_selection.select_runs`.
 
     Args:
-        words: The selection as typed; none for all runs.
+        words: The selection as typed; empty for all runs.
         query: Queries the schedulers.
         states: Slurm's names of the accepted states; empty for all.
         since: The earliest time of submission, in s since 1970.
-        missing: Receives the runs whose directories were removed.
-        purpose: What the runs are for.
+        missing_runs: Receives the runs whose directories were removed.
+        purpose: What the command does with the runs.
 
     Raises:
-        HpcrunError: A word fits no run.
+        HpcrunError: A word matches no run.
     """
     runs = (
-        select_runs(words, since=since, missing=missing, purpose=purpose)
+        select_runs(words, since=since, missing_runs=missing_runs, purpose=purpose)
         if words or since is not None
         else list(list_runs())
     )
     return [row for row in build_rows(runs, query) if not states or row.state in states]
 
 
-def newest_rows(count: int, query: QueryStates, *, missing: list[Run]) -> list[StatusRow]:
+def newest_rows(count: int, query: QueryStates, *, missing_runs: list[Run]) -> list[StatusRow]:
     """Return the rows of the newest runs, and of all older ones that are pending or running.
 
     Args:
         count: The number of newest runs.
         query: Queries the schedulers.
-        missing: Receives the runs whose directories were removed.
+        missing_runs: Receives the runs whose directories were removed.
     """
-    ended, last = state_cache.read_cache("ended"), state_cache.read_cache("last")
-    runs = select_recent(count, ended, missing)
-    hidden = {run for run in runs[count:] if run.directory.name not in last and _ended_long_ago(run.end_record())}
-    if hidden:  # without a row; `build_rows` completes the entry when the row is needed
-        state_cache.update_cache("ended", {run.directory.name: {"run_dir": str(run.directory)} for run in hidden})
-    found = build_rows([run for run in runs if run not in hidden], query, ended)
-    return [row for number, row in enumerate(found) if number < count or row.active]
+    ended_rows, cached_states = state_cache.read_cache("ended"), state_cache.read_cache("last")
+    runs = select_recent(count, ended_rows, missing_runs)
+    hidden_runs = {
+        run for run in runs[count:] if run.directory.name not in cached_states and _ended_long_ago(run.end_record())
+    }
+    if hidden_runs:  # an entry without a row; `build_rows` completes it when the row is needed
+        state_cache.update_cache("ended", {run.directory.name: {"run_dir": str(run.directory)} for run in hidden_runs})
+    rows = build_rows([run for run in runs if run not in hidden_runs], query, ended_rows)
+    return [row for index, row in enumerate(rows) if index < count or row.active]
 
 
 def _cached_row(run: Run, entry: JsonObject | None) -> StatusRow | None:
@@ -212,12 +217,12 @@ def _cached_row(run: Run, entry: JsonObject | None) -> StatusRow | None:
 
 def _find_old_records(runs: Sequence[Run]) -> dict[Run, ExitRecord]:
     """Return the exit records of those runs that ended long ago."""
-    records = {run: run.end_record() for run in runs}
-    return {run: record for run, record in records.items() if record and _ended_long_ago(record)}
+    exit_records = {run: run.end_record() for run in runs}
+    return {run: record for run, record in exit_records.items() if record and _ended_long_ago(record)}
 
 
 def _ended_long_ago(record: ExitRecord | None) -> bool:
-    """Return whether a job's own record shows that it ended long ago, and that Slurm did not start it again."""
+    """Return whether a job's exit record shows that it ended long ago, and that Slurm does not requeue it."""
     if record is None or record.ended is None or record.may_restart or record.requeued:
         return False
     return time.time() - record.ended > SETTLED_SECONDS
@@ -231,25 +236,25 @@ def _cached_state(entry: JsonObject | None) -> tuple[State, float] | None:
         return None
 
 
-def _reconcile(state: State, before: tuple[State, float] | None, record: ExitRecord | None) -> tuple[State, str | None]:
-    """Merge a new state with the cached one; also return the time of the cached one if the query failed."""
-    ended = record.ended if record else None
-    if state.recorded and before and before[0].finished and ended and before[1] >= ended:
+def _reconcile(state: State, cached: tuple[State, float] | None, record: ExitRecord | None) -> tuple[State, str | None]:
+    """Merge a new state with the cached state; also return the time of the cached state if the query failed."""
+    end_time = record.ended if record else None
+    if state.recorded and cached and cached[0].finished and end_time and cached[1] >= end_time:
         return replace(
-            before[0], reason=state.reason or before[0].reason
+            cached[0], reason=state.reason or cached[0].reason
         ), None  # Slurm's earlier answer is more precise than the job's files
-    if state.name != "UNKNOWN" or before is None:
+    if state.name != "UNKNOWN" or cached is None:
         return state, None
-    known, when = before[0], format_time(before[1])
-    if known.finished:
-        return known, None
+    cached_state, cached_time = cached[0], format_time(cached[1])
+    if cached_state.finished:
+        return cached_state, None
     if state.lost:
-        return replace(state, reason=f"{state.reason}; it was {known.name} at {when}"), None
-    return replace(known, reason=state.reason), when
+        return replace(state, reason=f"{state.reason}; it was {cached_state.name} at {cached_time}"), None
+    return replace(cached_state, reason=state.reason), cached_time
 
 
 def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | None) -> StatusRow:
-    requested = run.spec.resources
+    resources = run.spec.resources
     row = StatusRow(
         job_id=run.job_id,
         name=run.name,
@@ -263,9 +268,9 @@ def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | N
         exit_code=record.exit_code if record and state.finished else None,
         reason=_explain_state(run, state),
         run_dir=str(run.directory),
-        limit=normalize_time(state.limit or requested.time),
-        nodes_asked=requested.nodes,
-        ranks=world_warning.count_ranks(requested) if run.spec.is_recorded else None,
+        limit=normalize_time(state.limit or resources.time),
+        nodes_asked=resources.nodes,
+        ranks=world_warning.count_ranks(resources) if run.spec.is_recorded else None,
         submitted=format_time(run.submission.submitted) if run.job_id else None,
         values=run.values,
         starts=run.start_count(),

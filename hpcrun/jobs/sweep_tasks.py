@@ -1,4 +1,4 @@
-"""Tasks of a sweep: their selection on the command line, and the ids that select them again."""
+"""Selection of the tasks of a sweep on the command line, and the ids that select given tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
 
 MAX_LISTED = 8
-"""Maximum number of ids, or ranges of ids, in a message."""
+"""Maximum number of job ids or ranges of ids in a message."""
 
 
 def select_tasks(word: str) -> list[Run]:
@@ -25,31 +25,31 @@ def select_tasks(word: str) -> list[Run]:
         word: ``1234``, ``1234_3``, ``1234_3-7,1234_9``, ``last``, a name or a directory.
 
     Raises:
-        HpcrunError: The word matches no run, or several that are not tasks of one sweep.
+        HpcrunError: The word matches no run, or several runs that are not tasks of one sweep.
     """
-    found = run_selection.select_runs([word])
-    if len(found) > 1 and (len({run.sweep for run in found}) > 1 or found[0].sweep is None):
-        first = found[0].sweep or found[0]
-        hint = f"name one of them, such as {first.job_id or first.directory}, or tasks of one sweep"
-        raise HpcrunError(f"{word} matches {len(found)} jobs", hint=hint)
-    return sorted(found, key=lambda run: run.task_number or 0)
+    runs = run_selection.select_runs([word])
+    if len(runs) > 1 and (len({run.sweep for run in runs}) > 1 or runs[0].sweep is None):
+        example = runs[0].sweep or runs[0]
+        hint = f"name one of them, such as {example.job_id or example.directory}, or tasks of one sweep"
+        raise HpcrunError(f"{word} matches {len(runs)} jobs", hint=hint)
+    return sorted(runs, key=lambda run: run.task_number or 0)
 
 
 def format_task_ids(tasks: Sequence[Run]) -> str:
-    """Return the ids that select exactly these tasks: ``1234`` for all, or such as ``1234_0-2,1234_5``.
+    """Return the ids that select exactly these tasks: ``1234`` for all tasks, else such as ``1234_0-2,1234_5``.
 
     Args:
-        tasks: Tasks of one sweep, in their order.
+        tasks: Tasks of one sweep, in ascending order.
     """
     sweep = tasks[0].sweep
     if sweep and len(tasks) == len(sweep.tasks):
         return sweep.job_id or sweep.directory.name
-    spans = []
+    ranges = []
     for _, consecutive in groupby(enumerate(tasks), key=lambda item: (item[1].task_number or 0) - item[0]):
         ids = [task.job_id or task.directory.name for _, task in consecutive]
-        of_array = len(ids) > 1 and re.fullmatch(r"\d+_\d+", ids[0])  # tasks of site local have process ids
-        spans += [f"{ids[0]}-{ids[-1].rpartition('_')[2]}"] if of_array else ids
-    return ",".join(spans)
+        is_array = len(ids) > 1 and re.fullmatch(r"\d+_\d+", ids[0])  # tasks of site local have process ids
+        ranges += [f"{ids[0]}-{ids[-1].rpartition('_')[2]}"] if is_array else ids
+    return ",".join(ranges)
 
 
 def abbreviate_task_ids(tasks: Sequence[Run]) -> str:

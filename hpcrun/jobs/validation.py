@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Pairs: TypeAlias = Sequence[tuple[str, str]]
     JsonObject: TypeAlias = Mapping[str, object]
     AllValues: TypeAlias = Mapping[str, object]
-    """The values of an object by key, also of keys that this version does not know; to show and to compare."""
+    """All values of an object by key, including keys that this version does not know."""
 
 Record = TypeVar("Record")
 
@@ -126,12 +126,12 @@ _VALUE_TYPES: dict[str, ValueType | Table] = {
 }
 
 
-class _Layout(NamedTuple):
-    """How to convert an object to a record.
+class _Conversion(NamedTuple):
+    """Rules that convert a JSON object to a record.
 
     Attributes:
         table: The types of the object's values.
-        converters: The record's fields, each with a function that converts its value; None for unchanged values.
+        converters: For each field of the record, the function that converts its value; None for no conversion.
         keeps_all: Whether the record has a field ``all_values`` for the whole object.
     """
 
@@ -140,117 +140,122 @@ class _Layout(NamedTuple):
     keeps_all: bool
 
 
-_OF_RECORDS = re.compile(r"(Sequence\[|Mapping\[str, |)(\w+)(\]| \| None|)")
-"""The type of a field with records: one, one or null, a list, or an object that has one by each key."""
+_RECORD_TYPE = re.compile(r"(Sequence\[|Mapping\[str, |)(\w+)(\]| \| None|)")
+"""The type of a field that contains records: a record, a record or null, a list of records, or records by key."""
 
-_LAYOUTS: dict[type, _Layout] = {}
+_CONVERSIONS: dict[type, _Conversion] = {}
 
 
-def _get_layout(model: Any) -> _Layout:
-    if model not in _LAYOUTS:
-        known = vars(sys.modules[model.__module__])
-        own = [one for one in fields(model) if one.type != "AllValues"]
+def _get_conversion(record_class: Any) -> _Conversion:
+    if record_class not in _CONVERSIONS:
+        definitions = vars(sys.modules[record_class.__module__])
+        record_fields = [record_field for record_field in fields(record_class) if record_field.type != "AllValues"]
         table: dict[str, ValueType | Table] = {}
         converters: dict[str, Callable[[Any], Any] | None] = {}
-        for one in own:
-            type_name, required = str(one.type), one.default is one.default_factory is MISSING
-            table[one.name if required else f"{one.name}?"] = _find_type(type_name, known)
-            converters[one.name] = _find_converter(type_name, known)
-        _LAYOUTS[model] = _Layout(table, converters, len(own) < len(fields(model)))
-    return _LAYOUTS[model]
+        for record_field in record_fields:
+            type_name, required = (
+                str(record_field.type),
+                record_field.default is record_field.default_factory is MISSING,
+            )
+            table[record_field.name if required else f"{record_field.name}?"] = _find_type(type_name, definitions)
+            converters[record_field.name] = _find_converter(type_name, definitions)
+        _CONVERSIONS[record_class] = _Conversion(table, converters, len(record_fields) < len(fields(record_class)))
+    return _CONVERSIONS[record_class]
 
 
-def _find_inner(type_name: str, known: Mapping[str, Any]) -> tuple[str, Any, str]:
-    """Return the record class in a field's type, between the text before and after it; None for a type without one."""
-    match = _OF_RECORDS.fullmatch(type_name)
-    inner = known.get(match[2]) if match else None
-    return (match[1], inner, match[3]) if match and is_dataclass(inner) else ("", None, "")
+def _find_record_class(type_name: str, definitions: Mapping[str, Any]) -> tuple[str, Any, str]:
+    """Split a field's type into the text before its record class, the record class (None without one), and the rest."""
+    match = _RECORD_TYPE.fullmatch(type_name)
+    record_class = definitions.get(match[2]) if match else None
+    return (match[1], record_class, match[3]) if match and is_dataclass(record_class) else ("", None, "")
 
 
-def _find_type(type_name: str, known: Mapping[str, Any]) -> ValueType | Table:
+def _find_type(type_name: str, definitions: Mapping[str, Any]) -> ValueType | Table:
     if type_name in _VALUE_TYPES:
         return _VALUE_TYPES[type_name]
-    before, inner, after = _find_inner(type_name, known)
-    table = _get_layout(inner).table
+    prefix, record_class, suffix = _find_record_class(type_name, definitions)
+    table = _get_conversion(record_class).table
 
     def is_valid(value: object) -> bool:
         return _find_error(value, table) is None
 
-    if before == "Sequence[":
+    if prefix == "Sequence[":
         return ValueType("a list of valid objects", lambda value: _is_list(value, is_valid))
-    if before:
+    if prefix:
         return ValueType("an object whose values are valid objects", lambda value: _has_values(value, is_valid))
-    return ValueType("null or a valid object", _allow_null(is_valid)) if after else table
+    return ValueType("null or a valid object", _allow_null(is_valid)) if suffix else table
 
 
 def _has_values(value: object, is_valid: Callable[[object], bool]) -> bool:
     return isinstance(value, dict) and all(map(is_valid, value.values()))
 
 
-def _find_converter(type_name: str, known: Mapping[str, Any]) -> Callable[[Any], Any] | None:
+def _find_converter(type_name: str, definitions: Mapping[str, Any]) -> Callable[[Any], Any] | None:
     """Return a function that converts a JSON value to a field's value; None if the value needs no conversion.
 
     Args:
         type_name: The field's type.
-        known: The definitions in the module of the record class.
+        definitions: The definitions in the module of the record class.
     """
     if type_name == "Pairs":
-        return lambda value: [tuple(one) for one in value]
+        return lambda value: [tuple(item) for item in value]
     if type_name == "tuple[str, ...]":
         return tuple
-    before, inner, _ = _find_inner(type_name, known)
-    if inner is None:
+    prefix, record_class, _ = _find_record_class(type_name, definitions)
+    if record_class is None:
         return None
-    if before == "Sequence[":
-        return lambda value: [_build_record(inner, one) for one in value]
-    if before:
-        return lambda value: {key: _build_record(inner, one) for key, one in value.items()}
-    return lambda value: None if value is None else _build_record(inner, value)
+    if prefix == "Sequence[":
+        return lambda value: [_build_record(record_class, item) for item in value]
+    if prefix:
+        return lambda value: {key: _build_record(record_class, item) for key, item in value.items()}
+    return lambda value: None if value is None else _build_record(record_class, value)
 
 
-def parse_record(model: type[Record], value: object) -> Record:
+def parse_record(record_class: type[Record], value: object) -> Record:
     """Validate a JSON value and convert it to a record.
 
     Args:
-        model: The record class.
+        record_class: The record class.
         value: The value from a file.
 
     Raises:
         ValueError: The value is invalid.
     """
-    return _build_record(model, _require_valid(value, _get_layout(model).table))
+    return _build_record(record_class, _require_valid(value, _get_conversion(record_class).table))
 
 
-def parse_partial_record(model: type[Record], value: object) -> Record:
+def parse_partial_record(record_class: type[Record], value: object) -> Record:
     """Convert a JSON value to a record, and ignore optional values of a wrong type.
 
     Args:
-        model: The record class.
+        record_class: The record class.
         value: The value from a file.
 
     Raises:
         ValueError: A required value is invalid.
     """
-    table = _get_layout(model).table
+    table = _get_conversion(record_class).table
     values = _require_valid(value, {key: value_type for key, value_type in table.items() if not key.endswith("?")})
-    invalid = {key.removesuffix("?") for key, value_type in table.items() if _find_error(values, {key: value_type})}
-    return _build_record(model, {key: one for key, one in values.items() if key not in invalid})
+    invalid_keys = {
+        key.removesuffix("?") for key, value_type in table.items() if _find_error(values, {key: value_type})
+    }
+    return _build_record(record_class, {key: item for key, item in values.items() if key not in invalid_keys})
 
 
-def _build_record(model: type[Record], values: dict[str, Any]) -> Record:
-    _, converters, keeps_all = _get_layout(model)
-    own = {
+def _build_record(record_class: type[Record], values: dict[str, Any]) -> Record:
+    _, converters, keeps_all = _get_conversion(record_class)
+    field_values = {
         name: convert(values[name]) if convert else values[name]
         for name, convert in converters.items()
         if name in values
     }
-    return model(**own, **({"all_values": values} if keeps_all else {}))
+    return record_class(**field_values, **({"all_values": values} if keeps_all else {}))
 
 
 def _require_valid(value: object, table: Table) -> dict[str, Any]:
     """Return a value that is a valid object; otherwise raise ValueError."""
-    if why := _find_error(value, table):
-        raise ValueError(why)
+    if error_message := _find_error(value, table):
+        raise ValueError(error_message)
     return cast("dict[str, Any]", value)
 
 
@@ -264,8 +269,8 @@ def _find_error(value: object, table: Table) -> str | None:
             if name == key:
                 return f"it has no {name}"
         elif not isinstance(value_type, ValueType):
-            if why := _find_error(value[name], value_type):
-                return f"{name}: {why}"
+            if error_message := _find_error(value[name], value_type):
+                return f"{name}: {error_message}"
         elif not value_type.accepts(value[name]):
             return f"{name} is {_abbreviate(value[name])}, not {value_type.description}"
     return None

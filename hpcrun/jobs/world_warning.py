@@ -1,4 +1,4 @@
-"""The warning about a completed job whose ranks did not all work together, from its run directory."""
+"""The warning about a completed job whose ranks did not all join one MPI world, read from its run directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WARNING = re.compile(rf"{_ALONE.format('.*')}|{_SMALLER_WORLD}")
 def read_warning(run: Run) -> str:
     """Return the warning about a job's ranks; empty if there is none.
 
-    Its job script has printed it, and leaves the marker ``alone`` (`hpcrun_check_world` in ``launch.bash``).
+    The job script prints the warning, too, and writes the file ``alone`` (`hpcrun_check_world` in ``launch.bash``).
     """
     try:
         text = records.read_text(run.directory / "alone")
@@ -31,13 +31,13 @@ def read_warning(run: Run) -> str:
 
 
 def is_warning(reason: str) -> bool:
-    """Return whether the reason that `hpcrun status` shows for a job is this warning."""
+    """Return whether a reason shown by `hpcrun status` is the warning about a job's ranks."""
     return bool(_WARNING.fullmatch(reason))
 
 
-def count_ranks(requested: RecordedResources) -> int | None:
-    """Return the number of ranks of a job; None if its record is of another version."""
+def count_ranks(resources: RecordedResources) -> int | None:
+    """Return the number of ranks of a job; None if this version cannot read the job's record."""
     try:
-        return requested.to_resources().ranks
+        return resources.to_resources().ranks
     except (TypeError, ValueError, ArithmeticError):
         return None

@@ -154,11 +154,11 @@ def compare_ranks(run: Run) -> dict[str, Any]:
 
 
 def _read_logs(run: Run) -> Iterable[tuple[str, str]]:
-    for name, log in zip(("output", "errors"), logs.job_logs(run, last=LOG_LINES), strict=False):
+    for name, log in zip(("output", "errors"), logs.job_logs(run, line_count=LOG_LINES), strict=False):
         yield f"Log: {name}", _read_log(log, run)
     others = [rank for rank in run.rank_logs() if rank][:MAX_RANK_LOGS]  # rank 0's output is the job's log
     for rank in others:
-        (log,) = logs.rank_logs(run, [rank], last=LOG_LINES, must_exist=False)
+        (log,) = logs.rank_logs(run, [rank], line_count=LOG_LINES, must_exist=False)
         yield f"Log: rank {rank}", _read_log(log, run)
 
 

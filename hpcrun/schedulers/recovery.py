@@ -34,7 +34,7 @@ def recover_jobs() -> None:
     """
     runs = [
         run
-        for run in map(Run, index.list_without_job_id()[:MAX_RUNS])
+        for run in map(Run, index.list_directories_without_job_id()[:MAX_RUNS])
         if (run.refusal is None or run.log_job_id) and run.spec.is_recorded
     ]
     for run in runs:

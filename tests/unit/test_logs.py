@@ -58,7 +58,7 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path):
 
 def test_a_log_that_appears_later_or_is_truncated_is_followed(tmp_path):
     file = tmp_path / "log"
-    log = LogReader(file, last=5)
+    log = LogReader(file, line_count=5)
     assert log.read_new() == ""
     file.write_text("one\ntwo\n")
     assert log.read_new() == "one\ntwo\n"

@@ -91,7 +91,7 @@ def test_jobs_are_selected_by_state_and_submission_time(five):
         return {run: State("RUNNING" if run.job_id in {"5", "13"} else "PENDING") for run in asked}
 
     def in_states(*words, **more):
-        return [int(row.job_id or "") for row in status_rows.select_rows(words, ask, missing=[], **more)]
+        return [int(row.job_id or "") for row in status_rows.select_rows(words, ask, missing_runs=[], **more)]
 
     assert in_states("all", states={"RUNNING"}) == [13, 5]
     assert in_states(states={"PENDING"}, since=time.time() - 60) == [17, 14, 12]
@@ -144,7 +144,7 @@ def test_a_directory_removed_by_hand_is_reported(five):
     with pytest.raises(HpcrunError, match=f"the run directory of 12 is gone: {removed}"):
         run_selection.select_one("12")
     gone: list[Any] = []
-    assert ids("all", missing=gone) == [17, 14, 13, 5]
+    assert ids("all", missing_runs=gone) == [17, 14, 13, 5]
     assert [run.directory for run in gone] == [removed]
     shutil.rmtree(run_selection.select_one("last").directory)
     assert run_selection.select_one("last").job_id == "14"
@@ -191,7 +191,7 @@ def test_rebuilding_searches_the_run_roots_of_all_sites(five, isolated_home, mon
 def test_index_links_without_a_job_id_are_read(five):
     for entry in index.list_entries():
         link = paths.run_index_folder() / entry.link
-        link.rename(link.with_name(f"{entry.made}-{entry.directory_name}"))
+        link.rename(link.with_name(f"{entry.created_ns}-{entry.directory_name}"))
     assert {entry.job_id for entry in index.list_entries()} == {None}
     assert ids("12-14") == [14, 13, 12]
     rebuild.rebuild_index()
