@@ -11,24 +11,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_DIFF_BYTES = 5_000_000
-"""Longer diffs are truncated."""
+"""Maximum length of a recorded diff in bytes; longer diffs are truncated."""
 
 MAX_LISTED_FILES = 1000
 """Maximum number of changed files, and of untracked files, in the record."""
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-"""The empty tree, to which a repository without a commit is compared."""
+"""The hash of git's empty tree, with which a repository without a commit is compared."""
 
 
 def read_git_state(repository: Path) -> tuple[dict[str, Any], bytes]:
     """Read the state of a repository, and its diff to the last commit.
 
     Args:
-        repository: Its top folder.
+        repository: The top folder of the repository.
 
     Returns:
-        ``repository``, ``commit`` and ``branch`` (None without one), ``changed`` and ``untracked`` files (None if git
-        did not list them), and ``notes`` on what is incomplete; then the diff, empty without changes.
+        The diff (empty without changes) as second value; as first one a dictionary: ``repository``, ``commit`` and
+        ``branch`` (None if there is none), ``changed`` and ``untracked`` files (None if git did not list them), and
+        ``notes`` on missing information.
     """
     deadline = time.monotonic() + TIMEOUT_SECONDS
     state: dict[str, Any] = {
@@ -37,18 +38,16 @@ def read_git_state(repository: Path) -> tuple[dict[str, Any], bytes]:
     diff = b""
     try:
         try:
-            status = run_git(
+            status_output = run_git(
                 repository, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal", timeout=0.7
             )
         except GitError as error:
             state["notes"].append(str(error))
             state["changed"] = state["untracked"] = None
-            commit = run_git(
-                repository, "rev-parse", "HEAD", "--abbrev-ref", "HEAD", timeout=deadline - time.monotonic()
-            )
-            state["commit"], state["branch"] = commit.decode(errors="surrogateescape").split()
+            head = run_git(repository, "rev-parse", "HEAD", "--abbrev-ref", "HEAD", timeout=deadline - time.monotonic())
+            state["commit"], state["branch"] = head.decode(errors="surrogateescape").split()
             return state, diff
-        _parse_status(status, state)
+        _parse_status(status_output, state)
         if state["changed"]:
             diff = _read_diff(repository, state, deadline - time.monotonic())
     except (GitError, ValueError) as error:
@@ -77,14 +76,14 @@ def _parse_status(status: bytes, state: dict[str, Any]) -> None:
     """Parse the output of ``git status --porcelain=v2 --branch -z`` (git-status(1), Porcelain Format Version 2)."""
     fields = iter(status.decode(errors="surrogateescape").split("\0"))
     for field in fields:
-        kind, _, rest = field.partition(" ")
+        line_type, _, path = field.partition(" ")
         if field.startswith("# branch.oid ") and not field.endswith("(initial)"):
             state["commit"] = field.split()[2]
         elif field.startswith("# branch.head ") and not field.endswith("(detached)"):
             state["branch"] = field.split(maxsplit=2)[2]
-        elif kind == "?":
-            state["untracked"].append(rest)
-        elif kind in {"1", "2", "u"}:
-            state["changed"].append(field.split(" ", {"1": 8, "2": 9, "u": 10}[kind])[-1])
-            if kind == "2":
+        elif line_type == "?":
+            state["untracked"].append(path)
+        elif line_type in {"1", "2", "u"}:
+            state["changed"].append(field.split(" ", {"1": 8, "2": 9, "u": 10}[line_type])[-1])
+            if line_type == "2":
                 next(fields)  # the old name of a renamed file

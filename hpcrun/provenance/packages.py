@@ -1,6 +1,6 @@
 """``python -m hpcrun.provenance.packages`` lists the installed packages in the format of ``pip freeze``.
 
-The job script runs it with the job's own Python; it needs no pip, and is faster.
+The job script runs this module with the job's own Python: it is faster than pip, and needs no pip.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from hpcrun.secrets import mask
 
 
 def installed_packages() -> dict[str, tuple[str, Distribution]]:
-    """Return the packages that Python finds, each with its name, by normalized name (PEP 503)."""
-    found: dict[str, tuple[str, Distribution]] = {}
+    """Return the name and the distribution of each installed package, by normalized name (PEP 503)."""
+    packages: dict[str, tuple[str, Distribution]] = {}
     for package in distributions():
-        if name := package.metadata["Name"]:  # Python imports the first one on sys.path
-            found.setdefault(re.sub(r"[-_.]+", "-", name.lower()), (name, package))
-    return found
+        if name := package.metadata["Name"]:  # Python imports the first package of this name on sys.path
+            packages.setdefault(re.sub(r"[-_.]+", "-", name.lower()), (name, package))
+    return packages
 
 
 def freeze_lines() -> list[str]:
     """Return a line per package, sorted: ``name==version``, or ``name @ url`` if it was installed from a URL."""
-    return [_freeze_line(*one) for one in sorted(installed_packages().values(), key=lambda one: one[0].lower())]
+    return [
+        _freeze_line(*package) for package in sorted(installed_packages().values(), key=lambda item: item[0].lower())
+    ]
 
 
 def _freeze_line(name: str, package: Distribution) -> str:
@@ -40,7 +42,7 @@ def _freeze_line(name: str, package: Distribution) -> str:
 
 
 def main() -> None:
-    """Print the packages."""
+    """Print the Python version and the installed packages."""
     print(f"# Python {platform.python_version()}, {sys.executable}", *freeze_lines(), sep="\n")
 
 

@@ -1,4 +1,4 @@
-"""Records the provenance of a run when it is submitted; the job script adds what only the job knows."""
+"""Records the provenance of a run at its submission; the job script adds modules, packages and Slurm's job data."""
 
 from __future__ import annotations
 
@@ -17,27 +17,32 @@ if TYPE_CHECKING:
     from hpcrun.sites.loader import LoadedSite
 
 FOLDER = "provenance"
-"""Its folder in a run directory."""
+"""The folder in a run directory that has the provenance."""
 
 
 def write_provenance(
-    run_dir: Path, loaded_site: LoadedSite, code: Path, *, earlier_run: Path | None = None, secrets: Sequence[str] = ()
+    run_dir: Path,
+    loaded_site: LoadedSite,
+    code_folder: Path,
+    *,
+    earlier_run: Path | None = None,
+    secrets: Sequence[str] = (),
 ) -> None:
     """Write ``site.json``, and ``git.json`` and ``code.diff`` if the user's code is in a repository.
 
-    Errors are ignored: they must not prevent a job.
+    Errors are ignored, so that they do not prevent the submission.
 
     Args:
         run_dir: The run directory.
         loaded_site: The site.
-        code: The folder of the user's code.
+        code_folder: The folder of the user's code.
         earlier_run: The run directory whose snapshot this run reuses: its code records are copied.
         secrets: The job's secrets, which its code may contain.
     """
     from hpcrun.git import find_repository
     from hpcrun.provenance import git_state
 
-    with suppress(Exception):  # errors of the disk, the repository or git
+    with suppress(Exception):  # such as errors of the disk, the repository or git
         folder = run_dir / FOLDER
         permissions.make_folder(folder)
         values = {key: {"value": value, "from": origin} for key, value, origin in loaded_site.list_values()}
@@ -48,7 +53,7 @@ def write_provenance(
             for name in ("git.json", "code.diff"):
                 with suppress(FileNotFoundError):
                     write_atomically(folder / name, (earlier_run / FOLDER / name).read_bytes())
-        elif repository := find_repository(code):
+        elif repository := find_repository(code_folder):
             state, diff = git_state.read_git_state(repository)
             text = diff.decode(errors="surrogateescape")
             if (masked := mask_known(mask_code(text), secrets)) != text:

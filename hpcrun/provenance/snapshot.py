@@ -25,29 +25,29 @@ GIT_TIMEOUT_SECONDS = 60
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The source, destination and kind of a copy of the user's code.
+    """A plan for copying the user's code to the run directory.
 
     Attributes:
         source: The folder of the code.
         copy: The destination folder.
-        what: A repository (tracked files, and Python files that git does not ignore), the folder of a workload (all of
-            it), or a script (with the modules and packages in its folder).
-        needed: The program's own files, which are copied even if git does not track them.
+        kind: ``repository``: tracked files, and Python files that git does not ignore; ``folder``: the whole
+            folder of a workload; ``script``: a script with the modules and packages in its folder.
+        required_files: The program's own files, which are copied even if git does not track them.
         run_root: The folder of run directories, which is never copied.
     """
 
     source: Path
     copy: Path
-    what: Literal["repository", "folder", "script"]
-    needed: tuple[Path, ...]
+    kind: Literal["repository", "folder", "script"]
+    required_files: tuple[Path, ...]
     run_root: Path
 
     def copied_path(self, path: Path) -> Path:
-        """Return the path of a copied file; a path outside the code stays as it is."""
+        """Return the path of the copy of a file; a path outside the code is returned unchanged."""
         return self.copy / path.relative_to(self.source) if path.is_relative_to(self.source) else path
 
     def relocate_program(self, program: Workload) -> Workload:
-        """Return the program with its paths in the copy."""
+        """Return the program with paths in the copy instead of the source."""
         words = (
             word if word is None or not Path(word).is_absolute() else str(self.copied_path(Path(word)))
             for word in program.program
@@ -55,39 +55,43 @@ class Snapshot:
         return replace(program, program=tuple(words))
 
     def relocate_directory(self, current: Path) -> Path:
-        """Return the working directory of the ranks: the copy of the current directory if that is part of the code."""
-        return current if self.what == "script" else self.copied_path(current)
+        """Return the ranks' working directory: the current directory, or its copy if it is part of the code."""
+        return current if self.kind == "script" else self.copied_path(current)
 
     def list_files(self) -> list[Path]:
         """List the files to copy.
 
         Raises:
-            HpcrunError: Git cannot list them, or they are too many or too large.
+            HpcrunError: Git cannot list the files, or there are too many files, or they are too large.
         """
-        found = {"repository": self._tracked_files, "folder": self._walk_folder, "script": self._python_modules}[
-            self.what
+        candidates = {"repository": self._tracked_files, "folder": self._walk_folder, "script": self._python_modules}[
+            self.kind
         ]()
-        files = list(islice(dict.fromkeys([*self.needed, *(file for file in found if _exists(file))]), MAX_FILES + 1))
+        files = list(
+            islice(
+                dict.fromkeys([*self.required_files, *(file for file in candidates if _exists(file))]), MAX_FILES + 1
+            )
+        )
         sizes = {file: file.lstat().st_size for file in files}
         total = sum(sizes.values())
         if len(files) > MAX_FILES or total > MAX_BYTES:
-            number = f"more than {MAX_FILES:,}" if len(files) > MAX_FILES else f"{len(files):,}"
+            file_count = f"more than {MAX_FILES:,}" if len(files) > MAX_FILES else f"{len(files):,}"
             largest = max(files, key=lambda file: sizes[file])
-            where = "folder" if self.what == "script" else self.what
+            place_name = "folder" if self.kind == "script" else self.kind
             raise HpcrunError(
-                f"--snapshot: the code in {self.source} has {number} files of {_format_size(total)}, and the limit is "
-                f"{MAX_FILES:,} files of {_format_size(MAX_BYTES)}; "
+                f"--snapshot: the code in {self.source} has {file_count} files of {_format_size(total)}, and the "
+                f"limit is {MAX_FILES:,} files of {_format_size(MAX_BYTES)}; "
                 f"{largest.relative_to(self.source)} has {_format_size(sizes[largest])}",
-                hint=f"keep data out of the {where}, and name it by its path; or leave --snapshot out",
+                hint=f"keep data out of the {place_name}, and name it by its path; or leave --snapshot out",
             )
         return files
 
-    def copy_files(self, files: Iterable[Path], start: Path) -> None:
+    def copy_files(self, files: Iterable[Path], working_directory: Path) -> None:
         """Copy the files.
 
         Args:
             files: The result of `list_files`.
-            start: The working directory of the ranks, which is created in the copy even if it has no files.
+            working_directory: The working directory of the ranks, which is created in the copy even without files.
 
         Raises:
             HpcrunError: A file cannot be read, or the copy cannot be written.
@@ -95,11 +99,11 @@ class Snapshot:
         names = {file.relative_to(self.source) for file in files}
         names_and_parents = names.union(*(name.parents for name in names))
         try:
-            if start.is_relative_to(self.copy):
-                permissions.make_folder(start)
+            if working_directory.is_relative_to(self.copy):
+                permissions.make_folder(working_directory)
             for name in names:
                 permissions.make_folder((self.copy / name).parent)
-                with suppress(FileNotFoundError):  # removed meanwhile
+                with suppress(FileNotFoundError):  # a file that was removed meanwhile
                     self._copy(name, names_and_parents)
         except OSError as error:
             raise HpcrunError(
@@ -121,18 +125,18 @@ class Snapshot:
             shutil.copyfile(source, copy)
             shutil.copystat(source, copy)
             allowed = copy.parent.stat().st_mode & 0o055 | 0o700
-            copy.chmod(source.stat().st_mode & allowed)  # keeps the x bits; --share-runs decides who may read it
+            copy.chmod(source.stat().st_mode & allowed)  # keeps the x bits; --share-runs decides who may read the copy
 
     def _tracked_files(self) -> list[Path]:
         try:
-            tracked = git.run_git(self.source, "ls-files", "-z", "--recurse-submodules", timeout=GIT_TIMEOUT_SECONDS)
-            new = ("ls-files", "-z", "--others", "--exclude-standard", "--", "*.py")
-            tracked += git.run_git(self.source, *new, timeout=GIT_TIMEOUT_SECONDS)
+            names = git.run_git(self.source, "ls-files", "-z", "--recurse-submodules", timeout=GIT_TIMEOUT_SECONDS)
+            untracked_options = ("ls-files", "-z", "--others", "--exclude-standard", "--", "*.py")
+            names += git.run_git(self.source, *untracked_options, timeout=GIT_TIMEOUT_SECONDS)
         except git.GitError as error:
             hint = "git must be able to list the files of the code; or leave --snapshot out"
             raise HpcrunError(f"--snapshot: git does not list the files of {self.source}: {error}", hint=hint) from None
-        files = [self.source / os.fsdecode(name) for name in tracked.split(b"\0") if name]
-        if self.source.is_relative_to(self.run_root):  # all the code is in it
+        files = [self.source / os.fsdecode(name) for name in names.split(b"\0") if name]
+        if self.source.is_relative_to(self.run_root):  # all the code is in the run root
             return files
         return [file for file in files if not file.is_relative_to(self.run_root)]
 
@@ -153,28 +157,28 @@ class Snapshot:
             yield from replace(self, source=package.parent)._walk_folder()  # noqa: SLF001 - the same class
 
 
-def plan_snapshot(program: Workload, run_dir: Path, start: Path) -> Snapshot:
+def plan_snapshot(program: Workload, run_dir: Path, working_directory: Path) -> Snapshot:
     """Plan the snapshot of a program, without copying anything.
 
     Args:
         program: The program.
         run_dir: The run directory.
-        start: The working directory of its ranks.
+        working_directory: The working directory of the ranks.
 
     Raises:
         HpcrunError: It is unknown which files belong to the program.
     """
-    code, copy = program.code_folder(start), run_dir / "code"
-    words = [start / word for word in program.program if word and "/" in word]
-    words += [program.folder / "workload.toml"] if program.folder else []
-    named = [Path(os.path.normpath(word)) for word in words if word.is_file()]
+    code, copy = program.code_folder(working_directory), run_dir / "code"
+    paths_of_words = [working_directory / word for word in program.program if word and "/" in word]
+    paths_of_words += [program.folder / "workload.toml"] if program.folder else []
+    program_files = [Path(os.path.normpath(word)) for word in paths_of_words if word.is_file()]
 
-    def make_snapshot(source: Path, what: Literal["repository", "folder", "script"]) -> Snapshot:
-        needed = tuple(file for file in named if file.is_relative_to(source))
-        return Snapshot(source, copy, what, needed, run_dir.parent)
+    def make_snapshot(source: Path, kind: Literal["repository", "folder", "script"]) -> Snapshot:
+        required_files = tuple(file for file in program_files if file.is_relative_to(source))
+        return Snapshot(source, copy, kind, required_files, run_dir.parent)
 
-    bundled = program.folder is not None and program.folder.is_relative_to(paths.shipped_folder("workloads"))
-    if (repository := git.find_repository(code)) and not bundled:
+    is_bundled = program.folder is not None and program.folder.is_relative_to(paths.shipped_folder("workloads"))
+    if (repository := git.find_repository(code)) and not is_bundled:
         return make_snapshot(repository, "repository")
     if program.folder:
         return make_snapshot(program.folder, "folder")

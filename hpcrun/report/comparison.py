@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One value of several runs.
+    """One recorded value, compared between runs.
 
     Attributes:
         section: The section of the value, such as resources.
         key: The name of the value.
-        values: The value in each run; None if a run has none.
+        values: The value in each run; None if a run does not have it.
     """
 
     section: str
@@ -32,16 +32,16 @@ class ComparisonRow:
 
     @property
     def differs(self) -> bool:
-        """Whether the runs differ, or one of the values is not recorded."""
+        """Whether the runs have different values, or a value is not recorded."""
         return any(value != self.values[0] or value == NOT_RECORDED for value in self.values)
 
     @property
     def is_input(self) -> bool:
-        """Whether the value is an input of the runs, and not an outcome."""
+        """Whether the value is an input of the runs, and not a result."""
         return self.section not in OUTCOME_SECTIONS
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object that ``hpcrun compare --json`` prints."""
+        """Return the object that ``hpcrun compare --json`` prints for this row."""
         return {**asdict(self), "values": self.masked_values}
 
     @property
@@ -50,31 +50,33 @@ class ComparisonRow:
         return tuple(mask_value(value, self.key) for value in self.values)
 
 
-def compare_facts(known: Sequence[Facts]) -> list[ComparisonRow]:
+def compare_facts(facts_of_runs: Sequence[Facts]) -> list[ComparisonRow]:
     """Return the values of several runs side by side.
 
-    A section that some runs lack is left out; see `runs_without_section`.
+    Sections that some runs lack are omitted, see `runs_without_section`.
 
     Args:
-        known: The result of `hpcrun.report.run_facts.collect_facts` for each run.
+        facts_of_runs: The result of `hpcrun.report.run_facts.collect_facts` for each run.
     """
-    found = []
-    for section in known[0]:
-        if runs_without_section(known, section):
+    rows = []
+    for section in facts_of_runs[0]:
+        if runs_without_section(facts_of_runs, section):
             continue
-        keys = dict.fromkeys(key for facts in known for key in facts[section])
-        found += [ComparisonRow(section, key, tuple(facts[section].get(key) for facts in known)) for key in keys]
-    return found
+        keys = dict.fromkeys(key for facts in facts_of_runs for key in facts[section])
+        rows += [ComparisonRow(section, key, tuple(facts[section].get(key) for facts in facts_of_runs)) for key in keys]
+    return rows
 
 
-def runs_without_section(known: Sequence[Facts], section: str) -> list[int]:
-    """Return the indices of runs that lack a section which others have."""
-    without = [number for number, facts in enumerate(known) if section in OPTIONAL_SECTIONS and section not in facts]
-    return without if len(without) < len(known) else []
+def runs_without_section(facts_of_runs: Sequence[Facts], section: str) -> list[int]:
+    """Return the indices of runs that lack a section which other runs have."""
+    indices = [
+        index for index, facts in enumerate(facts_of_runs) if section in OPTIONAL_SECTIONS and section not in facts
+    ]
+    return indices if len(indices) < len(facts_of_runs) else []
 
 
 def diff_scripts(first: Run, second: Run) -> str:
-    """Return the unified diff of two runs' scripts, with ``RUN`` in place of the run directories."""
-    before, after = (mask(read_script(run)).splitlines(keepends=True) for run in (first, second))
+    """Return the unified diff of two runs' job scripts, with ``RUN`` in place of the run directories."""
+    first_lines, second_lines = (mask(read_script(run)).splitlines(keepends=True) for run in (first, second))
     names = [f"{run.job_id or run.directory.name}/job.sh" for run in (first, second)]
-    return "".join(unified_diff(before, after, names[0], names[1]))
+    return "".join(unified_diff(first_lines, second_lines, names[0], names[1]))

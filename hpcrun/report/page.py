@@ -1,4 +1,4 @@
-"""HTML reports on runs: self-contained, without scripts, with all output of jobs as plain text."""
+"""HTML reports on runs: one self-contained page without scripts, which shows output of jobs as plain text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.status_rows import StatusRow
 
 GENERATOR = '<meta name="generator" content="hpcrun">'
-"""The line of the template that identifies a page of hpcrun, which may be overwritten."""
+"""The line that identifies a page as written by hpcrun; only such files are overwritten."""
 
 LOG_LINES = 60
 MAX_RANK_LOGS = 8
@@ -57,16 +57,16 @@ def render_page(runs: Sequence[Run], rows: Sequence[StatusRow]) -> str:
     )
     environment.filters |= {"shown": format_value, "plain": describe_state}
     titles = list(map(_format_title, runs))
-    named = dict.fromkeys(titles) if len(set(titles)) == len(runs) else [f"{run.directory.name}" for run in runs]
-    metrics = {name: [epoch.all_values for epoch in run.metrics()] for name, run in zip(named, runs, strict=True)}
-    known = [collect_facts(run) for run in runs]
+    labels = dict.fromkeys(titles) if len(set(titles)) == len(runs) else [f"{run.directory.name}" for run in runs]
+    metrics = {name: [epoch.all_values for epoch in run.metrics()] for name, run in zip(labels, runs, strict=True)}
+    facts_of_runs = [collect_facts(run) for run in runs]
     context = {
         "version": __version__,
         "title": titles[0] if len(runs) == 1 else f"{len(runs)} runs",
         "pictures": plots.draw_plots(metrics),
         "colours": plots.COLOUR_COUNT,
-        "legend": list(named) if len(runs) > 1 else [],
-        "rows": [row for row in comparison.compare_facts(known) if row.differs] if len(runs) > 1 else [],
+        "legend": list(labels) if len(runs) > 1 else [],
+        "rows": [row for row in comparison.compare_facts(facts_of_runs) if row.differs] if len(runs) > 1 else [],
         "titles": titles,
         "jobs": [_job_context(run, row, title) for run, row, title in zip(runs, rows, titles, strict=True)],
     }
@@ -79,20 +79,20 @@ def _format_title(run: Run) -> str:
 
 
 def _replace_invalid(value: object) -> object:
-    """Replace control and invalid characters, because a log may have any bytes."""
-    return _CONTROL.sub("\ufffd", value) if type(value) is str else value  # but not in jinja2's markup
+    """Replace control and invalid characters in a text, because a log may contain any bytes."""
+    return _CONTROL.sub("\ufffd", value) if type(value) is str else value  # a str only, not jinja2's Markup
 
 
 def strip_control_sequences(text: str) -> str:
-    """Return a text without colours and control sequences, and with only the last state of progress bars."""
+    """Remove colours and control sequences from a text, and all states of a progress bar but the last."""
     lines = _ANSI.sub("", text).split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
 def _job_context(run: Run, row: StatusRow, title: str) -> dict[str, Any]:
     result = mask_secrets(mask_value(dict(run.result_values())), run)
-    first = {key: result[key] for key in RESULT_LABELS if key in result}
-    others = {key: value for key, value in result.items() if key not in {*RESULT_LABELS, "versions"}}
+    main_values = {key: result[key] for key in RESULT_LABELS if key in result}
+    other_values = {key: value for key, value in result.items() if key not in {*RESULT_LABELS, "versions"}}
     site = read_provenance_record(run, "site.json", SiteOrigins).origins
     texts = {
         "Script": mask(_read_file(run, "job.sh")),
@@ -104,7 +104,10 @@ def _job_context(run: Run, row: StatusRow, title: str) -> dict[str, Any]:
         "title": title,
         "row": row,
         "ended_well": row.state == "COMPLETED",
-        "figures": [(RESULT_LABELS.get(key, key.replace("_", " ")), value) for key, value in (first | others).items()],
+        "figures": [
+            (RESULT_LABELS.get(key, key.replace("_", " ")), value)
+            for key, value in (main_values | other_values).items()
+        ],
         "ranks": compare_ranks(run),
         "logs": [
             (name, text, row.finished and row.state != "COMPLETED") for name, text in _read_logs(run) if text.strip()
@@ -133,31 +136,31 @@ def compare_ranks(run: Run) -> dict[str, Any]:
     """Compare the speed of ranks by their latest heartbeats.
 
     Returns:
-        ``measured``: the name of the compared value; ``ranks``: each rank's ``heartbeat`` in order, with its
-        value (``figure``) and the ``share`` of the largest value in percent, if known.
+        ``measured``: the name of the compared value; ``ranks``: for each rank, in order, its ``heartbeat``, its value
+        (``figure``), and this value in percent of the largest value (``share``), each None if unknown.
     """
     by_rank = heartbeats.read_heartbeats(run.directory, heartbeats.find_ranks(run.directory))
-    # synchronous ranks have the same rate: only their own time per step differs
-    own = any(heartbeat.own_seconds for heartbeat in by_rank.values())
-    measured = "own seconds per step" if own else "images/s"
-    figures = [heartbeat.own_seconds if own else heartbeat.images_per_second for heartbeat in by_rank.values()]
-    largest = max(figures, default=0.0)
-    compared = [
+    # synchronous ranks have the same rate, but different computing times per step
+    has_own_times = any(heartbeat.own_seconds for heartbeat in by_rank.values())
+    quantity = "own seconds per step" if has_own_times else "images/s"
+    values = [heartbeat.own_seconds if has_own_times else heartbeat.images_per_second for heartbeat in by_rank.values()]
+    largest = max(values, default=0.0)
+    rows = [
         {
             "heartbeat": heartbeat,
-            "figure": figure or None,
-            "share": round(100 * figure / largest) if figure > 0 else None,
+            "figure": value or None,
+            "share": round(100 * value / largest) if value > 0 else None,
         }
-        for heartbeat, figure in zip(by_rank.values(), figures, strict=True)
+        for heartbeat, value in zip(by_rank.values(), values, strict=True)
     ]
-    return {"measured": measured, "ranks": compared}
+    return {"measured": quantity, "ranks": rows}
 
 
 def _read_logs(run: Run) -> Iterable[tuple[str, str]]:
     for name, log in zip(("output", "errors"), logs.job_logs(run, line_count=LOG_LINES), strict=False):
         yield f"Log: {name}", _read_log(log, run)
-    others = [rank for rank in run.rank_logs() if rank][:MAX_RANK_LOGS]  # rank 0's output is the job's log
-    for rank in others:
+    other_ranks = [rank for rank in run.rank_logs() if rank][:MAX_RANK_LOGS]  # rank 0's output is the job's log
+    for rank in other_ranks:
         (log,) = logs.rank_logs(run, [rank], line_count=LOG_LINES, must_exist=False)
         yield f"Log: rank {rank}", _read_log(log, run)
 
@@ -174,5 +177,5 @@ def _read_file(run: Run, name: str) -> str:
 
 
 def _truncate(text: str) -> str:
-    more = f"\n... and {len(text) - MAX_CHARACTERS:,} more characters; the run directory has them"
-    return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + more
+    suffix = f"\n... and {len(text) - MAX_CHARACTERS:,} more characters; the run directory has them"
+    return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + suffix

@@ -19,7 +19,7 @@ COLOUR_COUNT = 8
 """Number of curve colours of the page: its CSS variables ``--curve-0`` and so on."""
 
 MAX_POINTS = 300
-"""Maximum number of points per curve; longer curves are thinned out evenly."""
+"""Maximum number of points per curve; of longer curves, only every nth point is drawn."""
 
 _SERIES = re.compile(r"series serie-(\d+)")
 _UNPLOTTED_KEYS = {"fit", "epoch", "epochs", "seconds", "time", "rank"}
@@ -31,10 +31,10 @@ class Curve:
     """One curve of a plot.
 
     Attributes:
-        name: The label of its points.
+        name: The label of the curve's points.
         points: Pairs of epoch and value.
-        colour: The number of its colour.
-        dashed: Whether it shows validation data.
+        colour: The index of the curve's colour.
+        dashed: Whether the curve shows validation data and is dashed.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Plot:
     """A plot of one metric.
 
     Attributes:
-        title: The metric.
+        title: The name of the metric.
         svg: The ``<svg>`` element as text.
         dashed: Whether the plot has dashed curves.
     """
@@ -68,17 +68,19 @@ def draw_plots(metrics: Mapping[str, Sequence[Mapping[str, object]]]) -> list[Pl
         HpcrunError: There are curves to draw, and pygal is not installed.
     """
     curves: dict[str, list[Curve]] = {}
-    for number, name, lines in _group_by_fit(metrics):
+    for run_index, name, lines in _group_by_fit(metrics):
         for key in dict.fromkeys(key for line in lines for key in line if key not in _UNPLOTTED_KEYS):
             points = _find_points(lines, key)
             dashed = key.startswith("val_")
             if points:
                 metric = key.removeprefix("val_")
-                whose = f"{name} {'validation' if dashed else ''}".strip()
-                curves.setdefault(metric, []).append(Curve(whose, points, number % COLOUR_COUNT, dashed))
+                label = f"{name} {'validation' if dashed else ''}".strip()
+                curves.setdefault(metric, []).append(Curve(label, points, run_index % COLOUR_COUNT, dashed))
     return [
         Plot(
-            _TITLES.get(key, key.replace("_", " ")), _draw_svg(curves[key], key), any(one.dashed for one in curves[key])
+            _TITLES.get(key, key.replace("_", " ")),
+            _draw_svg(curves[key], key),
+            any(curve.dashed for curve in curves[key]),
         )
         for key in sorted(curves, key=lambda key: (key in _TITLES, key != "loss", key))
     ]
@@ -87,25 +89,25 @@ def draw_plots(metrics: Mapping[str, Sequence[Mapping[str, object]]]) -> list[Pl
 def _group_by_fit(
     metrics: Mapping[str, Sequence[Mapping[str, object]]],
 ) -> Iterator[tuple[int, str, list[Mapping[str, object]]]]:
-    """Yield the run's number, the curve label and the metric lines of each ``fit`` of each run."""
-    for number, (run, lines) in enumerate(metrics.items()):
+    """Yield the run's index, the curve label and the metric lines of each ``fit`` call of each run."""
+    for run_index, (run, lines) in enumerate(metrics.items()):
         fits: dict[int, list[Mapping[str, object]]] = {}
         for line in lines:
             fit = line.get("fit")
             fits.setdefault(fit if isinstance(fit, int) else 0, []).append(line)
-        for fit, own in fits.items():
-            yield number, f"{run}, fit {fit + 1}" if fit else run, own
+        for fit, fit_lines in fits.items():
+            yield run_index, f"{run}, fit {fit + 1}" if fit else run, fit_lines
 
 
 def _find_points(lines: Sequence[Mapping[str, object]], key: str) -> tuple[Point, ...]:
-    found = [(line.get("epoch") or number, line.get(key)) for number, line in enumerate(lines, 1)]
-    points = [(float(epoch), float(value)) for epoch, value in found if _is_finite(epoch) and _is_finite(value)]
-    step = -(-len(points) // MAX_POINTS) or 1
-    return tuple(points[::-1][::step][::-1])  # keep the last point
+    pairs = [(line.get("epoch") or number, line.get(key)) for number, line in enumerate(lines, 1)]
+    points = [(float(epoch), float(value)) for epoch, value in pairs if _is_finite(epoch) and _is_finite(value)]
+    stride = -(-len(points) // MAX_POINTS) or 1
+    return tuple(points[::-1][::stride][::-1])  # keep the last point
 
 
 def _is_finite(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and abs(value) < 1e100  # also: not NaN
+    return isinstance(value, int | float) and abs(value) < 1e100  # false for NaN, too
 
 
 def _draw_svg(curves: Sequence[Curve], key: str) -> str:
@@ -160,14 +162,14 @@ def _draw_svg(curves: Sequence[Curve], key: str) -> str:
 
 
 def _choose_ticks(first: float, last: float) -> list[float]:
-    """Return a few epochs as ticks of the axis, integers if possible."""
-    wide = max(last - first, 1)
-    step = next(step for power in range(9) for n in (1, 2, 5) if wide / (step := n * 10**power) <= 6)
-    return [number * step for number in range(int(first // step), int(last // step) + 1) if number * step >= first]
+    """Return a few evenly spaced epochs as ticks of the x axis."""
+    span = max(last - first, 1)
+    step = next(step for power in range(9) for n in (1, 2, 5) if span / (step := n * 10**power) <= 6)
+    return [index * step for index in range(int(first // step), int(last // step) + 1) if index * step >= first]
 
 
 def _make_tooltip_filter(curves: Sequence[Curve]) -> Callable[[Any], Any]:
-    """Return a filter that removes scripts from the SVG and adds a tooltip with the value to each point."""
+    """Return a filter that removes scripts from an SVG, and adds a tooltip with the value to each point."""
 
     def add_tooltips(root: Any) -> Any:
         for node in list(root.iter()):
@@ -184,15 +186,15 @@ def _make_tooltip_filter(curves: Sequence[Curve]) -> Callable[[Any], Any]:
 
 
 def _add_tooltip(dot: Any, name: str) -> None:
-    notes = [child for child in dot if _element_name(child) == "desc"]  # pygal's script would read them
-    for note in notes:
-        if note.get("class") == "value":
-            title = dot.makeelement(note.tag.replace("desc", "title"), {})
-            title.text = f"{name}, epoch {note.text}"
+    descriptions = [child for child in dot if _element_name(child) == "desc"]  # for pygal's script, which is removed
+    for description in descriptions:
+        if description.get("class") == "value":
+            title = dot.makeelement(description.tag.replace("desc", "title"), {})
+            title.text = f"{name}, epoch {description.text}"
             dot.insert(0, title)
-        dot.remove(note)
+        dot.remove(description)
 
 
 def _element_name(node: Any) -> str:
-    """Return an element's name without its namespace; comments have none."""
+    """Return an element's name without its namespace; empty for a comment."""
     return node.tag.rpartition("}")[2] if isinstance(node.tag, str) else ""

@@ -1,4 +1,4 @@
-"""The recorded values of a run by section: request, inputs and outcome."""
+"""The recorded values of a run by section: inputs (request, code, environment) and outcome."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     Facts = dict[str, dict[str, object]]
 
 OUTCOME_SECTIONS = ("outcome", "result", "last epoch")
-"""The sections with the outcome of a run; the other sections have its inputs."""
+"""The sections with the outcome of a run; all other sections contain inputs."""
 
 OPTIONAL_SECTIONS = ("code", "versions", "packages", "modules")
-"""The sections that a run may lack, before its job has started or if its code is in no repository."""
+"""The sections that a run lacks before its job has started, or if its code is in no Git repository."""
 
 NOT_RECORDED = "not recorded"
-"""The placeholder for a value that should be recorded, and is not; two of them count as different."""
+"""The placeholder for a value that is not recorded, but should be; two placeholders count as different."""
 
 MAX_CHARACTERS = 1000
 """Maximum length of a value; longer values are truncated."""
@@ -43,10 +43,10 @@ _OPTION = re.compile(r"(--?[A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 def collect_facts(run: Run) -> Facts:
     """Return the recorded values of a run by section and name, without unset values.
 
-    Sections in `OPTIONAL_SECTIONS` are present only where the run has a record of them, which may be empty.
+    Sections in `OPTIONAL_SECTIONS` are present only if the run has a record of them, which may be empty.
 
-    Paths in the run directory become ``RUN/...``, because they differ between runs without significance. The job's own
-    secrets become ``***``.
+    Paths in the run directory become ``RUN/...``, because they differ between all runs. The job's secrets become
+    ``***``.
 
     Args:
         run: The run.
@@ -64,29 +64,28 @@ def collect_facts(run: Run) -> Facts:
         "site": flatten(spec.site.all_values),
         "code": _describe_code(run),
         "versions": result.versions,
-        "packages": read_packages(run)
-        or None,  # never empty after the job's begin, because it contains Python's version
+        "packages": read_packages(run) or None,  # has at least Python's version once the job has started
         "modules": _read_modules(run),
         "script": {"job.sh": _digest(read_script(run))},
     }
-    known = {name: _abbreviate_values(run, values) for name, values in sections.items() if values is not None}
-    return mask_secrets(known, run)
+    facts = {name: _abbreviate_values(run, values) for name, values in sections.items() if values is not None}
+    return mask_secrets(facts, run)
 
 
 def read_script(run: Run) -> str:
-    """Return a run's script, with ``RUN`` in place of its run directory."""
+    """Return a run's job script, with ``RUN`` in place of the run directory."""
     try:
         text = records.read_text(run.directory / "job.sh")
     except (FileNotFoundError, records.BadRecordError):
         return ""
-    own = _submitted_directory(run)
-    return text.replace(str(own), "RUN").replace(own.name, "RUN")
+    run_dir = _submitted_directory(run)
+    return text.replace(str(run_dir), "RUN").replace(run_dir.name, "RUN")
 
 
 def read_provenance(run: Run, name: str) -> str | None:
-    """Return the text of a file in a run's ``provenance``; None if it does not exist.
+    """Return the text of a file in a run's folder ``provenance``; None if the file does not exist.
 
-    The sweep's own directory has the files that are the same for all tasks.
+    Files that are the same for all tasks of a sweep are in the sweep's directory.
     """
     for directory in dict.fromkeys((run.directory, _submitted_directory(run))):
         try:
@@ -96,24 +95,24 @@ def read_provenance(run: Run, name: str) -> str | None:
     return None
 
 
-def read_provenance_record(run: Run, name: str, model: type[Record]) -> Record:
-    """Return the record in a file in a run's ``provenance``; an empty record if it does not exist."""
+def read_provenance_record(run: Run, name: str, record_class: type[Record]) -> Record:
+    """Return the record in a file of a run's folder ``provenance``; an empty record if there is no valid file."""
     try:
-        return records.parse_record_text(model, read_provenance(run, name) or "{}")
+        return records.parse_record_text(record_class, read_provenance(run, name) or "{}")
     except ValueError:
-        return model()
+        return record_class()
 
 
 def read_packages(run: Run) -> dict[str, str]:
-    """Return the version or the origin of each package of the job's Python."""
-    found = {}
+    """Return the version or the URL of each package of the job's Python, by name."""
+    packages = {}
     for line in (read_provenance(run, "packages.txt") or "").splitlines():
         if line.startswith("# Python "):
-            found["Python"] = line.removeprefix("# Python ").partition(",")[0]
+            packages["Python"] = line.removeprefix("# Python ").partition(",")[0]
         elif line:
-            name, sign, version = line.partition("==") if "==" in line.split(" @ ")[0] else line.partition(" @ ")
-            found[name] = version if sign else "?"
-    return found
+            name, separator, version = line.partition("==") if "==" in line.split(" @ ")[0] else line.partition(" @ ")
+            packages[name] = version if separator else "?"
+    return packages
 
 
 def parse_arguments(argv: Sequence[str], python: str | None) -> dict[str, str]:
@@ -123,40 +122,40 @@ def parse_arguments(argv: Sequence[str], python: str | None) -> dict[str, str]:
         argv: The command line of one rank.
         python: The Python interpreter, if it runs a script.
     """
-    words = 2 if argv and argv[0] == python else 1
-    found: dict[str, str] = {"program": " ".join(argv[:words][-1:])}
-    position, rest = 0, list(argv[words:])
-    while rest:
-        word = rest.pop(0)
+    program_words = 2 if argv and argv[0] == python else 1
+    arguments: dict[str, str] = {"program": " ".join(argv[:program_words][-1:])}
+    position, remaining = 0, list(argv[program_words:])
+    while remaining:
+        word = remaining.pop(0)
         if match := _OPTION.fullmatch(word):
             name, value = match[1].replace("_", "-"), match[2]
             if value is None:
-                value = rest.pop(0) if rest and not _OPTION.fullmatch(rest[0]) else "given"
-            found[name] = f"{found[name]} {value}" if name in found else value
+                value = remaining.pop(0) if remaining and not _OPTION.fullmatch(remaining[0]) else "given"
+            arguments[name] = f"{arguments[name]} {value}" if name in arguments else value
         else:
             position += 1
-            found[f"argument {position}"] = word
-    return found
+            arguments[f"argument {position}"] = word
+    return arguments
 
 
 def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Flatten nested tables to dotted keys, without unset values."""
-    found: dict[str, object] = {}
+    flat: dict[str, object] = {}
     for key, value in table.items():
         if isinstance(value, dict):
-            found |= flatten(value, f"{prefix}{key}.")
+            flat |= flatten(value, f"{prefix}{key}.")
         elif is_set(value):
-            found[f"{prefix}{key}"] = value
-    return found
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def is_set(value: object) -> bool:
-    """Return whether a value is set: 0 is; None, False and empty values are not."""
+    """Return whether a value counts as set: 0 does; None, False and empty values do not."""
     return bool(value) or (value == 0 and value is not False)
 
 
 def _submitted_directory(run: Run) -> Path:
-    """Return the submitted directory: the run's own, or the sweep's for a task."""
+    """Return the directory that was submitted: the run's, or for a task the sweep's."""
     return (run.sweep or run).directory
 
 
@@ -178,8 +177,8 @@ def _describe_code(run: Run) -> dict[str, object] | None:
     changes = "none" if changed == [] else NOT_RECORDED
     if changed and diff:
         changes = f"{len(changed)} files, {hashlib.sha256(diff.encode()).hexdigest()[:12]}"
-    known = {"repository": git.repository, "commit": git.commit, "branch": git.branch}
-    return {**known, "changes": changes, "untracked": git.untracked}
+    origin = {"repository": git.repository, "commit": git.commit, "branch": git.branch}
+    return {**origin, "changes": changes, "untracked": git.untracked}
 
 
 def _read_modules(run: Run) -> dict[str, str] | None:
@@ -188,21 +187,21 @@ def _read_modules(run: Run) -> dict[str, str] | None:
 
 
 def _digest(text: str) -> str:
-    """Return a short hash of a text for a table; an empty string for an empty text."""
+    """Return a short hash of a text; empty for an empty text."""
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12] if text else ""
 
 
 def _abbreviate_values(run: Run, values: Mapping[str, object]) -> dict[str, object]:
-    own = str(_submitted_directory(run))
-    return {str(key)[:MAX_CHARACTERS]: _abbreviate(value, own) for key, value in values.items() if is_set(value)}
+    run_dir = str(_submitted_directory(run))
+    return {str(key)[:MAX_CHARACTERS]: _abbreviate(value, run_dir) for key, value in values.items() if is_set(value)}
 
 
-def _abbreviate(value: object, own: str) -> object:
+def _abbreviate(value: object, run_dir: str) -> object:
     """Replace the run directory by RUN in a value, and truncate long texts with a hash."""
     if isinstance(value, dict):
-        return {key: _abbreviate(one, own) for key, one in value.items()}
+        return {key: _abbreviate(item, run_dir) for key, item in value.items()}
     if isinstance(value, list):
-        return [_abbreviate(one, own) for one in value]
+        return [_abbreviate(item, run_dir) for item in value]
     if isinstance(value, str) and len(value) > MAX_CHARACTERS:
         return f"{value[:MAX_CHARACTERS]} ... ({len(value):,} characters, {_digest(value)})"
-    return value.replace(own, "RUN") if isinstance(value, str) else value
+    return value.replace(run_dir, "RUN") if isinstance(value, str) else value

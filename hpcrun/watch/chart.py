@@ -1,4 +1,4 @@
-"""Charts of block characters."""
+"""Charts that consist of block characters."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ EIGHTHS = 8
 
 
 def draw_chart(values: Sequence[float | None], width: int, height: int, *, floor: float | None = None) -> list[str]:
-    """Return the lines of a chart, the top one first; None leaves a gap.
+    """Return the lines of a chart, the top line first; a value of None leaves a gap.
 
     Args:
-        values: The values in order of time; stretched, or averaged per column, to the width.
+        values: The values in order of time; they are repeated or averaged to fit the width.
         width: The number of columns.
         height: The number of lines.
-        floor: The value at the bottom; None for the minimum of the values.
+        floor: The value at the bottom of the chart; None for the minimum of the values.
     """
-    columns = [_mean(part) for part in _split_columns(values, width)]
-    numbers = [value for value in columns if value is not None]
-    high = max(numbers, default=0.0)
-    low = min(numbers, default=0.0) if floor is None else floor
-    most = EIGHTHS * height
+    columns = [_mean(column_values) for column_values in _split_columns(values, width)]
+    known_values = [value for value in columns if value is not None]
+    maximum = max(known_values, default=0.0)
+    minimum = min(known_values, default=0.0) if floor is None else floor
+    top_level = EIGHTHS * height
     levels = [
-        0 if value is None else 1 + round((value - low) / (high - low) * (most - 1)) if high > low else most // 2
+        0
+        if value is None
+        else 1 + round((value - minimum) / (maximum - minimum) * (top_level - 1))
+        if maximum > minimum
+        else top_level // 2
         for value in columns
     ]
     lines = reversed(range(height))
@@ -35,10 +39,10 @@ def draw_chart(values: Sequence[float | None], width: int, height: int, *, floor
 
 
 def _split_columns(values: Sequence[float | None], width: int) -> list[Sequence[float | None]]:
-    begins = [len(values) * column // width for column in range(width + 1)]
-    return [values[begin : max(end, begin + 1)] for begin, end in pairwise(begins)]
+    starts = [len(values) * column // width for column in range(width + 1)]
+    return [values[start : max(end, start + 1)] for start, end in pairwise(starts)]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) / len(numbers) if numbers else None
+    known_values = [value for value in values if value is not None]
+    return sum(known_values) / len(known_values) if known_values else None

@@ -1,4 +1,4 @@
-"""Formats of times and metrics."""
+"""Formatting of times and metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def format_duration(seconds: float) -> str:
     """Format a duration in its two largest units: ``42 s``, ``3 min``, ``1 h 12 min``, ``2 d 3 h``.
 
     Args:
-        seconds: The time in s.
+        seconds: The duration in s.
     """
     if seconds < 100:
         return f"{seconds:.0f} s"
@@ -38,7 +38,7 @@ def format_metric(value: object) -> str:
     """Format a metric with four significant digits.
 
     Args:
-        value: A number; None, which stands for NaN and infinity, becomes ``nan``; other values are unchanged.
+        value: A number; None, which replaces NaN and infinity in JSON, becomes ``nan``; other values become text.
     """
     if value is None:
         return "nan"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpcrun.why.explanation import Explanation
 
 EXPLAIN_INTERVAL = 60.0
-"""The interval in s of queries for other pending jobs, which are expensive."""
+"""The interval in s between two queries for the reason why a job is pending, which are expensive."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class PollResult:
     """The result of one poll.
 
     Attributes:
-        row: The row of ``hpcrun status``.
-        why: Why a pending job is pending.
-        at: The time of the query, by `time.monotonic`.
+        row: The job's row of ``hpcrun status``.
+        explanation: Explanation of why the job is pending; None if it is not.
+        query_time: The time of the query, by `time.monotonic`.
     """
 
     row: StatusRow
-    why: Explanation | None
-    at: float
+    explanation: Explanation | None
+    query_time: float
 
 
 class Poller:
@@ -43,8 +43,8 @@ class Poller:
         run: The job's run directory.
 
     Attributes:
-        run: The run as last read; a job that resubmits itself gets another id.
-        result: The latest result; None before the first one.
+        run: The run as last read; its id changes if the job resubmits itself.
+        result: The latest result; None before the first result.
         error: The exception that ended polling, if any.
     """
 
@@ -53,11 +53,11 @@ class Poller:
         self.result: PollResult | None = None
         self.error: Exception | None = None
         self._wake, self._closed = threading.Event(), False
-        self._explained = 0.0  # when the current reason of a pending job was looked up
+        self._explained = 0.0  # when the current reason was explained, by `time.monotonic`
         threading.Thread(target=self._poll_loop, daemon=True).start()
 
     def poll_now(self) -> None:
-        """Poll soon, because the job's files show a change."""
+        """Poll as soon as the minimum interval allows, because the job's files show a change."""
         self._wake.set()
 
     def close(self) -> None:
@@ -69,28 +69,33 @@ class Poller:
         backoff = PollBackoff([self.run])
         while not self._closed:
             if backoff.is_due():
-                before = self.result
+                previous = self.result
                 try:
                     self.result = self._poll()
                 except Exception as error:  # noqa: BLE001 - `Watcher.update` raises it
                     self.error = error
                     return
                 row = self.result.row
-                if not before or (before.row.state, before.row.reason) != (row.state, row.reason):
+                if not previous or (previous.row.state, previous.row.reason) != (row.state, row.reason):
                     backoff.reset()
             if self._wake.wait(backoff.seconds_left()):
                 self._wake.clear()
                 backoff.reset()
 
     def _poll(self) -> PollResult:
-        now, before = time.monotonic(), self.result
+        now, previous = time.monotonic(), self.result
         self.run = Run(self.run.directory)
         row = build_rows([self.run], schedulers.query_states)[0]
-        if Run(self.run.directory).job_id != self.run.job_id:  # it resubmitted itself meanwhile
+        if Run(self.run.directory).job_id != self.run.job_id:  # the job has resubmitted itself meanwhile
             return self._poll()
         if row.state not in WAITING_STATES:
             return PollResult(row, None, now)
-        if before and before.why and before.row.reason == row.reason and now - self._explained < EXPLAIN_INTERVAL:
-            return PollResult(row, before.why, now)
+        if (
+            previous
+            and previous.explanation
+            and previous.row.reason == row.reason
+            and now - self._explained < EXPLAIN_INTERVAL
+        ):
+            return PollResult(row, previous.explanation, now)
         self._explained = now
         return PollResult(row, explain(self.run), now)

@@ -1,4 +1,4 @@
-"""Detection of ranks that delay the others: silent, stalled and slow ranks, and deadlocks."""
+"""Detection of ranks that delay other ranks: silent, stalled and slow ranks, and deadlocks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from hpcrun.jobs.heartbeats import Heartbeat
 
 SILENT_HEARTBEATS = 4
-"""Number of missing heartbeats after which a rank counts as silent."""
+"""Time without a heartbeat after which a rank counts as silent, in heartbeat intervals."""
 
 LONG_WAIT_HEARTBEATS = 2
-"""Waiting time, in heartbeats, after which a wait is reported."""
+"""Time after which a rank that waits is reported, in heartbeat intervals."""
 
 SLOW_FRACTION = 0.2
-"""A rank counts as slow if it makes a step longer by this fraction."""
+"""A rank counts as slow if it makes each step longer by this fraction."""
 
 FEW_RANKS = 16
-"""Up to this number of ranks, heartbeats are read at every update; of more ranks, as often as they are written."""
+"""Up to this number of ranks, each update reads the heartbeats; with more ranks, once per heartbeat interval."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ class RankStatus:
     """The observed status of a rank.
 
     Attributes:
-        heartbeat: Its latest heartbeat.
+        heartbeat: The rank's latest heartbeat.
         age: The age of the heartbeat in s.
-        trouble: ``silent``, ``awaited``, ``waiting`` (all live ranks wait), ``slow``, or empty.
-        description: The trouble as text, with the rank's position in its script.
+        trouble: ``silent``: no heartbeat; ``awaited``: other ranks wait for this rank; ``waiting``: all live ranks wait
+            for each other; ``slow``: the rank delays each step. Empty otherwise.
+        description: The trouble as text, with the line of the script that the rank executes.
     """
 
     heartbeat: Heartbeat
@@ -47,7 +48,7 @@ class RankStatus:
 
     @property
     def wait_fraction(self) -> float:
-        """The fraction of a step in which it waits for other ranks."""
+        """The fraction of a step in which the rank waits for other ranks."""
         return 1 - self.heartbeat.own_seconds / self.heartbeat.step_seconds if self.heartbeat.step_seconds > 0 else 0.0
 
 
@@ -61,43 +62,46 @@ class RankMonitor:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._heartbeats: dict[int, Heartbeat] = {}
-        self._heard: dict[int, float] = {}  # when the heartbeat was written, by this process's clock
-        self._next = 0.0
+        self._heartbeat_times: dict[int, float] = {}  # when the heartbeat was written, by this process's clock
+        self._next_read = 0.0
 
     def update(self) -> list[RankStatus]:
-        """Read the heartbeats, and return all ranks that have ever written one, in order."""
+        """Read the heartbeats, and return the status of all ranks that have written one, in ascending order."""
         now = time.monotonic()
-        if now >= self._next:
+        if now >= self._next_read:
             self._read(now)
         ranks = [
-            RankStatus(heartbeat, max(0.0, now - self._heard[rank])) for rank, heartbeat in self._heartbeats.items()
+            RankStatus(heartbeat, max(0.0, now - self._heartbeat_times[rank]))
+            for rank, heartbeat in self._heartbeats.items()
         ]
         return classify_ranks(ranks)
 
     def _read(self, now: float) -> None:
         latest = heartbeats.read_heartbeats(self.directory, heartbeats.find_ranks(self.directory))
         for rank, heartbeat in latest.items():
-            before = self._heartbeats.get(rank)
-            if before is None:
-                self._heard[rank] = now - max(0.0, time.time() - heartbeat.time)
-            elif before != heartbeat:  # clocks of hosts may differ; that it changed is certain
-                self._heard[rank] = now
+            previous = self._heartbeats.get(rank)
+            if previous is None:
+                self._heartbeat_times[rank] = now - max(0.0, time.time() - heartbeat.time)
+            elif previous != heartbeat:  # a change is certain evidence, unlike the time of another host's clock
+                self._heartbeat_times[rank] = now
         self._heartbeats = latest
-        self._next = now if len(latest) <= FEW_RANKS else now + max(heartbeat.every for heartbeat in latest.values())
+        self._next_read = (
+            now if len(latest) <= FEW_RANKS else now + max(heartbeat.every for heartbeat in latest.values())
+        )
 
 
 def classify_ranks(ranks: Sequence[RankStatus]) -> list[RankStatus]:
-    """Return the ranks, each with what is wrong with it.
+    """Return the ranks with their troubles.
 
     Args:
-        ranks: All ranks of a job that runs.
+        ranks: All ranks of a running job, without troubles.
     """
     alive = [rank for rank in ranks if not rank.heartbeat.ended and not _is_silent(rank)]
     own_times = [rank.heartbeat.own_seconds for rank in alive if rank.heartbeat.step_seconds > 0]
-    typical = median_low(own_times) if own_times else 0.0
-    stuck = any(map(_is_stalled, alive))
-    deadlock = stuck and all(map(_is_stalled, alive)) and not any(map(_is_silent, ranks))
-    return [_classify(rank, typical, stuck=stuck, deadlock=deadlock) for rank in ranks]
+    median_time = median_low(own_times) if own_times else 0.0
+    has_stalled = any(map(_is_stalled, alive))
+    is_deadlock = has_stalled and all(map(_is_stalled, alive)) and not any(map(_is_silent, ranks))
+    return [_classify(rank, median_time, has_stalled=has_stalled, is_deadlock=is_deadlock) for rank in ranks]
 
 
 def _is_silent(rank: RankStatus) -> bool:
@@ -108,29 +112,31 @@ def _is_stalled(rank: RankStatus) -> bool:
     return bool(rank.heartbeat.waits) and rank.heartbeat.waited_seconds >= LONG_WAIT_HEARTBEATS * rank.heartbeat.every
 
 
-def _classify(rank: RankStatus, typical: float, *, stuck: bool, deadlock: bool) -> RankStatus:
+def _classify(rank: RankStatus, median_time: float, *, has_stalled: bool, is_deadlock: bool) -> RankStatus:
     heartbeat = rank.heartbeat
     trouble, description = "", ""
     if heartbeat.ended:
         description = "its script has ended"
     elif _is_silent(rank):
         trouble, description = "silent", "silent: dead, stopped or unreachable"
-    elif stuck and not heartbeat.waits:
+    elif has_stalled and not heartbeat.waits:
         trouble, description = "awaited", f"awaited: it is at {heartbeat.at or 'an unknown line'}"
-    elif deadlock:
+    elif is_deadlock:
         trouble, description = "waiting", f"waits {format_duration(heartbeat.waited_seconds)} in {heartbeat.waits}"
-    elif heartbeat.step_seconds > 0 and heartbeat.own_seconds - typical > SLOW_FRACTION * heartbeat.step_seconds:
-        trouble, description = "slow", f"slow: others take {format_step_time(typical)}"
+    elif heartbeat.step_seconds > 0 and heartbeat.own_seconds - median_time > SLOW_FRACTION * heartbeat.step_seconds:
+        trouble, description = "slow", f"slow: others take {format_step_time(median_time)}"
     elif _is_stalled(rank):
         description = f"waits {format_duration(heartbeat.waited_seconds)} in {heartbeat.waits}"
     return RankStatus(heartbeat, rank.age, trouble, description)
 
 
-def worst_first(ranks: Sequence[RankStatus]) -> list[RankStatus]:
-    """Sort ranks by how much they delay the others.
+def sort_by_trouble(ranks: Sequence[RankStatus]) -> list[RankStatus]:
+    """Sort ranks by severity of their trouble, then by computing time per step, longest first.
 
     Args:
-        ranks: Classified ranks.
+        ranks: The result of `classify_ranks`.
     """
-    order = ("silent", "awaited", "waiting", "slow", "")
-    return sorted(ranks, key=lambda rank: (order.index(rank.trouble), -rank.heartbeat.own_seconds, rank.heartbeat.rank))
+    troubles = ("silent", "awaited", "waiting", "slow", "")
+    return sorted(
+        ranks, key=lambda rank: (troubles.index(rank.trouble), -rank.heartbeat.own_seconds, rank.heartbeat.rank)
+    )

@@ -27,7 +27,7 @@ def show_live(run: Run) -> WatchState:
     """Show a job until it ends, and leave its final state on the terminal.
 
     Args:
-        run: Its run directory.
+        run: The job's run directory.
 
     Returns:
         The final state.
@@ -51,7 +51,7 @@ def show_live(run: Run) -> WatchState:
 def _redraw_interval(state: WatchState) -> float:
     return (
         REDRAW_SECONDS if state.row else REDRAW_SECONDS / 10
-    )  # redraw soon, while the scheduler's first answer is pending
+    )  # redraw soon until the scheduler's first answer has arrived
 
 
 @contextmanager
@@ -61,10 +61,10 @@ def _handle_signals() -> Iterator[None]:
     def exit_on_signal(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, exit_on_signal)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})
+    previous_handler = signal.signal(signal.SIGTERM, exit_on_signal)
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        signal.signal(signal.SIGTERM, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
+        signal.signal(signal.SIGTERM, previous_handler)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.heartbeats import Heartbeat
 
 RECENT_EPOCHS = 5
-"""Number of recent epochs that estimate the next ones, without heartbeats."""
+"""Number of recent epochs from which the remaining time is estimated if there are no heartbeats."""
 
 
 @dataclass(frozen=True)
@@ -22,19 +22,19 @@ class TrainingProgress:
     """The progress of a training; unknown values are 0, None or empty.
 
     Attributes:
-        fit: The number of the current ``fit`` in the script, from 0.
-        epoch: The epoch, from 1; 0 before the first.
-        epochs: The total number of epochs.
-        step: Completed steps of the epoch; 0 after its end.
-        steps: Steps per epoch.
-        phase: ``training``, ``validation``, ``trained``.
-        done: The completed part of the training, 0 to 1.
-        seconds_left: The estimated remaining time.
-        images_per_second: The rate.
-        step_seconds: The time per step.
-        metrics: The newest metrics: of the epoch that goes on (rank 0's own), and of the last one (all ranks').
-        losses: The loss in the course of time; None where it is no finite number.
-        rates: Images a second, likewise.
+        fit: Index of the current ``fit`` call in the script, from 0.
+        epoch: Number of the epoch, from 1; 0 before the first epoch.
+        epochs: Total number of epochs.
+        step: Number of completed steps of the epoch; 0 after its end.
+        steps: Number of steps per epoch.
+        phase: ``training``, ``validation``, ``trained`` (after the last epoch), or ``epoch over`` (between epochs).
+        done: The completed fraction of the training, from 0 to 1.
+        seconds_left: The estimated remaining time in s.
+        images_per_second: The training rate of all ranks together.
+        step_seconds: The time per step in s.
+        metrics: The newest metrics: those of the last epoch (all ranks), and of the current epoch (rank 0).
+        losses: The loss over time; None for values that are not finite.
+        rates: The training rate over time, in images/s; None for values that are not finite.
     """
 
     fit: int = 0
@@ -54,15 +54,15 @@ class TrainingProgress:
     @property
     def position(self) -> str:
         """The current position as text: ``fit 2, epoch 3/90, step 40/390``."""
-        words = [f"fit {self.fit + 1}"] if self.fit else []
-        words += [f"epoch {self.epoch}" + (f"/{self.epochs}" if self.epochs else "")]
+        parts = [f"fit {self.fit + 1}"] if self.fit else []
+        parts += [f"epoch {self.epoch}" + (f"/{self.epochs}" if self.epochs else "")]
         if self.phase == "validation":
-            words.append("validation")
+            parts.append("validation")
         elif self.phase == "trained" and self.epoch < self.epochs:
-            words.append(STOPPED_EARLY)
+            parts.append(STOPPED_EARLY)
         elif self.step and self.phase != "trained":
-            words.append(f"step {self.step}" + (f"/{self.steps}" if self.steps else ""))
-        return ", ".join(words)
+            parts.append(f"step {self.step}" + (f"/{self.steps}" if self.steps else ""))
+        return ", ".join(parts)
 
 
 def measure_progress(
@@ -73,7 +73,7 @@ def measure_progress(
     Args:
         metrics: The lines of ``metrics.jsonl``, of all calls of ``fit``.
         heartbeat: Rank 0's latest heartbeat, if any.
-        newer: Whether the heartbeat is newer than the last line.
+        newer: Whether the heartbeat is newer than the last line of ``metrics.jsonl``.
         age: The age of the heartbeat in s.
     """
     fit = positive_integer(metrics[-1].fit) if metrics else 0
@@ -81,18 +81,27 @@ def measure_progress(
         fit = heartbeat.fit
     metrics = [entry for entry in metrics if positive_integer(entry.fit) == fit]
     heartbeat = heartbeat if heartbeat and heartbeat.fit == fit else None
-    last = metrics[-1] if metrics else Epoch()
-    epoch, epochs, figures = positive_integer(last.epoch), positive_integer(last.epochs), last.metrics
-    rate, step, steps, phase = positive_rate(last.images_per_second), 0, 0, "epoch over" if last.all_values else ""
-    if heartbeat and heartbeat.epoch and (newer or not last.all_values):
+    last_epoch = metrics[-1] if metrics else Epoch()
+    epoch, epochs, shown_metrics = (
+        positive_integer(last_epoch.epoch),
+        positive_integer(last_epoch.epochs),
+        last_epoch.metrics,
+    )
+    rate, step, steps, phase = (
+        positive_rate(last_epoch.images_per_second),
+        0,
+        0,
+        "epoch over" if last_epoch.all_values else "",
+    )
+    if heartbeat and heartbeat.epoch and (newer or not last_epoch.all_values):
         epoch, epochs, phase = heartbeat.epoch, heartbeat.epochs, heartbeat.phase
         step, steps = heartbeat.step, heartbeat.steps
         rate = heartbeat.images_per_second or rate
-        if phase != "trained" or not last.all_values:  # after training, the metrics of all ranks count
-            figures |= heartbeat.logs
+        if phase != "trained" or not last_epoch.all_values:  # after training, the metrics of all ranks count
+            shown_metrics |= heartbeat.logs
     fraction = step / steps if steps else 0.0
     epochs_done = float(epoch) if phase == "epoch over" else max(epoch - 1 + min(fraction, 1.0), 0)
-    if phase == "trained":  # perhaps before the last epoch, by a callback such as EarlyStopping
+    if phase == "trained":  # a callback such as EarlyStopping may have ended it early
         epochs_done = float(epochs or epoch)
     done = min(epochs_done / epochs, 1.0) if epochs and epoch else None
     points = heartbeat.points if heartbeat else []
@@ -100,30 +109,30 @@ def measure_progress(
     return TrainingProgress(
         fit=fit, epoch=epoch, epochs=epochs, step=step, steps=steps, phase=phase, done=done,
         seconds_left=_estimate_seconds_left(metrics, heartbeat, epochs_done, epochs, age), images_per_second=rate,
-        step_seconds=heartbeat.step_seconds if heartbeat else 0.0, metrics=figures, losses=losses, rates=rates,
+        step_seconds=heartbeat.step_seconds if heartbeat else 0.0, metrics=shown_metrics, losses=losses, rates=rates,
     )  # fmt: skip
 
 
 def _estimate_seconds_left(
     metrics: Sequence[Epoch], heartbeat: Heartbeat | None, epochs_done: float, epochs: int, age: float
 ) -> float | None:
-    """Estimate the remaining seconds, with validation; return None while there is no estimate."""
+    """Estimate the remaining time in s, validation included; return None if there is no basis for an estimate."""
     if not epochs:
         return None
     if epochs_done >= epochs:
         return 0.0
     if heartbeat and heartbeat.epoch:
-        first = _epochs_before_fit(heartbeat)
-        if epochs_done - first >= 1:
-            return max(0.0, (heartbeat.fit_seconds + age) * (epochs - epochs_done) / (epochs_done - first))
+        first_epoch = _epochs_before_fit(heartbeat)
+        if epochs_done - first_epoch >= 1:
+            return max(0.0, (heartbeat.fit_seconds + age) * (epochs - epochs_done) / (epochs_done - first_epoch))
         # within the first epoch, the first step, which compiles, would distort the estimate
         return heartbeat.step_seconds * heartbeat.steps * (epochs - epochs_done) or None
-    took = [entry.seconds for entry in metrics[-RECENT_EPOCHS:] if entry.seconds is not None]
-    return sum(took) / len(took) * (epochs - epochs_done) if took else None
+    epoch_seconds = [entry.seconds for entry in metrics[-RECENT_EPOCHS:] if entry.seconds is not None]
+    return sum(epoch_seconds) / len(epoch_seconds) * (epochs - epochs_done) if epoch_seconds else None
 
 
 def _epochs_before_fit(heartbeat: Heartbeat) -> float:
-    """Return the number of epochs completed before the ``fit`` began."""
+    """Return the number of epochs that were completed before the ``fit`` call began, fractions included."""
     if len(heartbeat.first) != 2 or not all(isinstance(part, int) for part in heartbeat.first):
         return 0.0
     return heartbeat.first[0] - 1 + (heartbeat.first[1] / heartbeat.steps if heartbeat.steps else 0.0)
@@ -133,10 +142,10 @@ def _find_curves(
     metrics: Sequence[Epoch], points: Sequence[Sequence[float | None]]
 ) -> tuple[list[float | None], list[float | None]]:
     """Return losses and rates from ``metrics.jsonl`` or from the heartbeat, whichever has more points."""
-    valid = [point for point in points if len(point) == 2]
-    if len(valid) > len(metrics):
-        return [_finite_number(point[0]) for point in valid], [
-            _finite_number(rate) for _, rate in valid if rate is not None
+    valid_points = [point for point in points if len(point) == 2]
+    if len(valid_points) > len(metrics):
+        return [_finite_number(point[0]) for point in valid_points], [
+            _finite_number(rate) for _, rate in valid_points if rate is not None
         ]
     losses = [entry.all_values["loss"] for entry in metrics if "loss" in entry.all_values]
     rates = [entry.images_per_second for entry in metrics if "images_per_second" in entry.all_values]

@@ -1,4 +1,4 @@
-"""Messages about long waits: a job that is pending, and a rank 0 that has not begun to train or print."""
+"""Messages about long waits: for a pending job, and for a rank 0 that has not begun to train or to print."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
 
 REMINDER_SECONDS = 60.0
-"""How often the reason for which a job is pending is printed again."""
+"""The interval in s after which the reason of a pending job is printed again."""
 
 FIRST_MESSAGE_SECONDS, MESSAGE_INTERVAL_SECONDS = 2.0, 10.0
-"""When the start of rank 0 is reported for the first time, and how often after that."""
+"""The time in s after which the start of rank 0 is first reported, and the interval of further reports."""
 
-LOOK_SECONDS = 1.0
-"""The interval in which the files of a starting job are read."""
+READ_INTERVAL_SECONDS = 1.0
+"""The interval in s in which the files of a starting job are read."""
 
-CLOCK_SECONDS = 2.0
-"""By how much the clocks of hosts may differ."""
+CLOCK_TOLERANCE_SECONDS = 2.0
+"""Tolerated clock difference between hosts, in s."""
 
 _FIRST_LINE = re.compile(r"(\[rank 0\] host [^\n]*\n?)?")
 _PYTHON = re.compile(r"(.*/)?python[\d.]*")
 
 
 class WaitMessages:
-    """Messages for who waits for a job; each state and reason is reported once, and again every minute.
+    """Messages for a user who waits for a job; each state and reason is reported once, and again every minute.
 
     Args:
         run: The run.
@@ -42,32 +42,32 @@ class WaitMessages:
 
     def __init__(self, run: Run, *, can_cancel: bool = False) -> None:
         self.run, self.can_cancel = run, can_cancel
-        self._printed: dict[tuple[str, str], float] = {}  # time by state and reason
+        self._message_times: dict[tuple[str, str], float] = {}  # time of the last message, by state and reason
         self._running = False
         self._starting_since = 0.0
-        self._next_look, self._next_progress = 0.0, time.monotonic() + FIRST_MESSAGE_SECONDS
+        self._next_read, self._next_progress = 0.0, time.monotonic() + FIRST_MESSAGE_SECONDS
         self.start = StartMessages()
 
     def describe_state(self, state: State) -> str:
-        """Return the message about a state of the job; empty if there is nothing new to say."""
-        now, starting = time.monotonic(), is_starting(self.run, state)
-        self._running = state.name == "RUNNING" and not starting
-        self._starting_since = (self._starting_since or now) if starting else 0.0
-        name, reason = ("STARTING", PROLOG) if starting else (state.name, state.reason)
+        """Return the message about a state of the job; empty if it was reported recently."""
+        now, in_prolog = time.monotonic(), is_starting(self.run, state)
+        self._running = state.name == "RUNNING" and not in_prolog
+        self._starting_since = (self._starting_since or now) if in_prolog else 0.0
+        name, reason = ("STARTING", PROLOG) if in_prolog else (state.name, state.reason)
         key = (name, reason)
-        is_brief = starting and now - self._starting_since < FIRST_MESSAGE_SECONDS
-        is_printed = now - self._printed.get(key, -REMINDER_SECONDS) < REMINDER_SECONDS
-        if self._running or state.finished or is_brief or is_printed:
+        is_brief = in_prolog and now - self._starting_since < FIRST_MESSAGE_SECONDS
+        is_recent = now - self._message_times.get(key, -REMINDER_SECONDS) < REMINDER_SECONDS
+        if self._running or state.finished or is_brief or is_recent:
             return ""
-        still = "still " * (key in self._printed)
-        self._printed[key] = now
+        still_text = "still " * (key in self._message_times)
+        self._message_times[key] = now
         job_id, reason = self.run.job_id, describe_reason(reason)
-        cancel = " (Ctrl+C cancels it)" if self.can_cancel and "(never starts" in reason else ""
-        details = f"; hpcrun why {job_id} explains it" if still else ""
-        return ": ".join(filter(None, [f"job {job_id} is {still}{name.lower()}", reason])) + cancel + details
+        cancel_text = " (Ctrl+C cancels it)" if self.can_cancel and "(never starts" in reason else ""
+        details = f"; hpcrun why {job_id} explains it" if still_text else ""
+        return ": ".join(filter(None, [f"job {job_id} is {still_text}{name.lower()}", reason])) + cancel_text + details
 
     def describe_progress(self) -> str:
-        """Return the message of a running job, every minute: how far its training is; empty in between."""
+        """Return the message about the progress of a running job; empty if there was one in the last minute."""
         now = time.monotonic()
         if not self._running or now < self._next_progress:
             return ""
@@ -76,35 +76,35 @@ class WaitMessages:
         return ": ".join(filter(None, [f"job {self.run.job_id} runs", progress]))
 
     def describe_start(self) -> str:
-        """Return the message about the start of rank 0; empty if there is nothing new to say."""
-        if not self._running or (now := time.monotonic()) < self._next_look:
+        """Return the message about the start of rank 0; empty if none is due."""
+        if not self._running or (now := time.monotonic()) < self._next_read:
             return ""
-        self._next_look = now + LOOK_SECONDS
+        self._next_read = now + READ_INTERVAL_SECONDS
         return self.start.describe(find_start(self.run))
 
 
 class StartMessages:
-    """Messages about a start that takes long: the first one after 2 s, then one every 10 s."""
+    """Messages about a slow start of rank 0: the first message after 2 s, further messages every 10 s."""
 
     def __init__(self) -> None:
-        self._next = FIRST_MESSAGE_SECONDS
-        self._last = ""
+        self._next_seconds = FIRST_MESSAGE_SECONDS
+        self._last_activity = ""
 
     def describe(self, start: tuple[str, float] | None) -> str:
-        """Return the message about what `find_start` found; empty if there is nothing new to say."""
+        """Return the message about a result of `find_start`; empty if none is due."""
         if start is None:
             return ""
-        what, seconds = start
-        if what != self._last:
-            self._last, self._next = what, FIRST_MESSAGE_SECONDS
-        if seconds < self._next:
+        activity, seconds = start
+        if activity != self._last_activity:
+            self._last_activity, self._next_seconds = activity, FIRST_MESSAGE_SECONDS
+        if seconds < self._next_seconds:
             return ""
-        self._next = seconds + MESSAGE_INTERVAL_SECONDS
+        self._next_seconds = seconds + MESSAGE_INTERVAL_SECONDS
         return format_start(start)
 
 
 def find_start(run: Run) -> tuple[str, float] | None:
-    """Return what rank 0 does before it trains or prints, and since how many seconds; None if it does or is unknown."""
+    """Return what rank 0 does before it trains or prints, and for how many seconds; None after that, or if unknown."""
     log, starts = run.directory / "logs/rank-0.log", run.directory / "starts.jsonl"
     try:
         rank_started, script_started = log.stat().st_mtime, starts.stat().st_mtime
@@ -112,7 +112,7 @@ def find_start(run: Run) -> tuple[str, float] | None:
         return None
     heartbeat = heartbeats.read_heartbeat(run.directory, 0)
     now = time.time()
-    if heartbeat and heartbeat.time > script_started - CLOCK_SECONDS:
+    if heartbeat and heartbeat.time > script_started - CLOCK_TOLERANCE_SECONDS:
         seconds = heartbeat.activity_seconds + now - heartbeat.time
         return (f"rank 0 {heartbeat.activity}", seconds) if heartbeat.activity else None
     argv = run.spec.argv
@@ -122,5 +122,5 @@ def find_start(run: Run) -> tuple[str, float] | None:
 
 
 def format_start(start: tuple[str, float]) -> str:
-    """Format what `find_start` found: ``rank 0 imports TensorFlow, 20 s so far``."""
+    """Format a result of `find_start`: ``rank 0 imports TensorFlow, 20 s so far``."""
     return f"{start[0]}, {format_duration(max(0.0, start[1]))} so far"

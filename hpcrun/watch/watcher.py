@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LOG_LINES = 200
 MAX_WAITS = 2
-"""Maximum number of different collectives listed in the deadlock warning."""
+"""Maximum number of collective calls listed in the deadlock warning."""
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -42,23 +42,23 @@ class WatchState:
     """The observed state of one job.
 
     Attributes:
-        run: Its run directory.
-        row: Its row of ``hpcrun status``; None until the scheduler has answered.
-        finished: Whether the job has ended for good.
-        elapsed: Its run time in s; None if unknown.
-        why: Why it is pending, if it is.
+        run: The run directory.
+        row: The job's row of ``hpcrun status``; None until the scheduler has answered.
+        finished: Whether the state of the job is final.
+        elapsed: The run time in s; None if unknown.
+        explanation: Why the job is pending; None if it is not.
         epochs: The lines of ``metrics.jsonl``.
-        progress: The progress of its training.
-        ranks: Its ranks, while it is running.
-        log: The last lines of its log.
-        start: What rank 0 does before it trains or prints, and since how many seconds.
+        progress: The progress of the training.
+        ranks: The status of each rank; empty if the job is not running.
+        log: The last lines of the job's log.
+        start: What rank 0 does before it trains or prints, and for how many seconds; None after that.
     """
 
     run: Run
     row: StatusRow | None
     finished: bool = False
     elapsed: float | None = None
-    why: Explanation | None = None
+    explanation: Explanation | None = None
     epochs: Sequence[Epoch] = ()
     progress: TrainingProgress = field(default_factory=TrainingProgress)
     ranks: Sequence[RankStatus] = ()
@@ -79,21 +79,23 @@ class WatchState:
 
     @property
     def warnings(self) -> dict[str, str]:
-        """Warnings by kind: ``limit``, ``figures``, ``waiting``."""
+        """Warnings by kind: ``limit`` (time limit too short), ``figures`` (NaN in metrics), ``waiting`` (deadlock)."""
         warnings = {}
-        left = self.seconds_to_limit if self._limit_ends_training else None
-        needs = self.progress.seconds_left
-        if left is not None and needs and needs > left:
-            ends = f"ends in {format_duration(left)}" if left > 0 else "is over"
-            warnings["limit"] = f"at this pace it needs {format_duration(needs)} more, but its time limit {ends}"
-        if invalid := [name for name, value in self.progress.metrics.items() if value is None]:
-            warnings["figures"] = f"{', '.join(invalid)}: not a finite number (nan or inf)"
-        if waiting := {rank.heartbeat.waits: rank for rank in reversed(self.ranks) if rank.trouble == "waiting"}:
-            first = sorted(waiting.values(), key=lambda rank: rank.heartbeat.rank)[:MAX_WAITS]
-            where = [f"rank {rank.heartbeat.rank} {rank.description}" for rank in first]
-            ended = sum(rank.heartbeat.ended for rank in self.ranks)
-            where += [f"{pluralize(ended, 'rank')} ended"] if ended else []
-            warnings["waiting"] = f"no rank makes progress: {', '.join(where)}"
+        seconds_left = self.seconds_to_limit if self._limit_ends_training else None
+        seconds_needed = self.progress.seconds_left
+        if seconds_left is not None and seconds_needed and seconds_needed > seconds_left:
+            limit_text = f"ends in {format_duration(seconds_left)}" if seconds_left > 0 else "is over"
+            warnings["limit"] = (
+                f"at this pace it needs {format_duration(seconds_needed)} more, but its time limit {limit_text}"
+            )
+        if invalid_names := [name for name, value in self.progress.metrics.items() if value is None]:
+            warnings["figures"] = f"{', '.join(invalid_names)}: not a finite number (nan or inf)"
+        if waiting_ranks := {rank.heartbeat.waits: rank for rank in reversed(self.ranks) if rank.trouble == "waiting"}:
+            shown_ranks = sorted(waiting_ranks.values(), key=lambda rank: rank.heartbeat.rank)[:MAX_WAITS]
+            descriptions = [f"rank {rank.heartbeat.rank} {rank.description}" for rank in shown_ranks]
+            ended_count = sum(rank.heartbeat.ended for rank in self.ranks)
+            descriptions += [f"{pluralize(ended_count, 'rank')} ended"] if ended_count else []
+            warnings["waiting"] = f"no rank makes progress: {', '.join(descriptions)}"
         return warnings
 
     @property
@@ -103,10 +105,10 @@ class WatchState:
 
 
 class Watcher:
-    """Observes one job; a context manager that stops polling at its end.
+    """Observes one job; a context manager that stops polling when it exits.
 
     Args:
-        run: Its run directory.
+        run: The job's run directory.
     """
 
     def __init__(self, run: Run) -> None:
@@ -114,10 +116,10 @@ class Watcher:
         self.poller = Poller(run)
         self.ranks = RankMonitor(run.directory)
         self.log: deque[str] = deque(maxlen=LOG_LINES)
-        self._tails = [_LogLines(log) for log in (run.log("err"), run.log("out")) if log]
+        self._log_readers = [_LogLines(log) for log in (run.log("err"), run.log("out")) if log]
         self._metrics: tuple[object, list[Epoch]] = (None, [])
         self._record: ExitRecord | None = None
-        self._lost = 0.0  # when the scheduler first did not know the job
+        self._lost_since = 0.0  # when the scheduler first did not know the job; 0 if it knows the job
 
     def __enter__(self) -> Self:
         return self
@@ -126,7 +128,7 @@ class Watcher:
         self.poller.close()
 
     def update(self) -> WatchState:
-        """Return the current state; the scheduler's part of it may be older than that of the files.
+        """Return the current state; data from the scheduler may be older than data from files.
 
         Raises:
             HpcrunError: The scheduler cannot be queried.
@@ -134,9 +136,9 @@ class Watcher:
         result, record = self.poller.result, self.run.exit_record()
         if self.poller.error:
             raise self.poller.error
-        new = [line for tail in self._tails for line in tail.read_new()]
-        self.log.extend(new)
-        if record != self._record or (new and result and (result.why or result.row.is_starting)):
+        new_lines = [line for reader in self._log_readers for line in reader.read_new()]
+        self.log.extend(new_lines)
+        if record != self._record or (new_lines and result and (result.explanation or result.row.is_starting)):
             self._record = record
             self.poller.poll_now()
         row, finished = self._build_row(result, record)
@@ -144,28 +146,30 @@ class Watcher:
         run, log = self.poller.run, tuple(self.log)
         state = WatchState(run, row, finished, epochs=epochs, progress=self._measure_progress(epochs), log=log)
         if result and row and row.elapsed and not row.as_of:
-            elapsed = _parse_seconds(row.elapsed) + (time.monotonic() - result.at if state.is_running else 0.0)
-            state = replace(state, elapsed=elapsed, why=None if finished else result.why)
+            elapsed = _parse_seconds(row.elapsed) + (time.monotonic() - result.query_time if state.is_running else 0.0)
+            state = replace(state, elapsed=elapsed, explanation=None if finished else result.explanation)
         if state.is_running:
             state = replace(state, ranks=self.ranks.update(), start=find_start(run))
         return state
 
     def _build_row(self, result: PollResult | None, record: ExitRecord | None) -> tuple[StatusRow | None, bool]:
-        """Return the job's row and whether it has ended; its exit record takes precedence over the scheduler."""
+        """Return the job's row, and whether its state is final; the exit record takes precedence over the scheduler."""
         if result is None:
             return None, False
         row = result.row
         may_requeue = record and "requeue" in self.run.scheduler.abilities and (record.requeued or record.may_restart)
         if record and record.ended and not may_requeue:
-            own = states.state_from_record(record)
-            name = row.state if row.finished else own.name
-            ended = replace(row, state=name, reason=own.reason, elapsed=own.elapsed, exit_code=record.exit_code)
-            return ended, True
+            final_state = states.state_from_record(record)
+            name = row.state if row.finished else final_state.name
+            final_row = replace(
+                row, state=name, reason=final_state.reason, elapsed=final_state.elapsed, exit_code=record.exit_code
+            )
+            return final_row, True
         if not State(row.state, row.reason).lost:
-            self._lost = 0.0
+            self._lost_since = 0.0
             return row, row.finished
-        self._lost = self._lost or result.at
-        return row, time.monotonic() - self._lost >= UNKNOWN_TIMEOUT_SECONDS
+        self._lost_since = self._lost_since or result.query_time
+        return row, time.monotonic() - self._lost_since >= UNKNOWN_TIMEOUT_SECONDS
 
     def _measure_progress(self, epochs: Sequence[Epoch]) -> TrainingProgress:
         heartbeat = heartbeats.read_heartbeat(self.run.directory, 0)
@@ -174,10 +178,10 @@ class Watcher:
         return measure_progress(epochs, heartbeat, newer=newer, age=age)
 
     def _read_epochs(self) -> list[Epoch]:
-        """Return the lines of ``metrics.jsonl``, and read it only after changes."""
+        """Return the lines of ``metrics.jsonl``; read the file only if it has changed."""
         try:
-            stat = (self.run.directory / "metrics.jsonl").stat()
-            version = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            file_stat = (self.run.directory / "metrics.jsonl").stat()
+            version = (file_stat.st_ino, file_stat.st_size, file_stat.st_mtime_ns)
         except OSError:
             version = (0, 0, 0)
         if version != self._metrics[0]:
@@ -186,7 +190,7 @@ class Watcher:
 
 
 class _LogLines:
-    """A reader of the last lines of a growing log, cleaned for a terminal."""
+    """A reader of the last lines of a growing log, without control sequences."""
 
     def __init__(self, file: Any) -> None:
         self.tail = Tail(file)
@@ -195,7 +199,7 @@ class _LogLines:
 
     def read_new(self) -> list[str]:
         *lines, self.partial_line = (self.partial_line + self.tail.read_new()).split("\n")
-        # keep only the last state of a progress bar, which returns to the begin of its line
+        # a progress bar rewrites its line after a carriage return: keep only its last state
         return [_CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]).expandtabs() for line in lines]
 
 

@@ -303,7 +303,7 @@ def test_ends_and_restarts_are_detected_between_polls(look, drawn, job, fake_slu
     record = {"exit_code": 143, "reason": "stopped by SIGTERM", "host": "n1", "started": 10, "ended": 75}
     fake_slurm.set_queue((1, "PENDING", "BeginTime", "", "0:00"))
     (job.directory / "exit.json").write_text(json.dumps(record))
-    waiting = wait_until(lambda: (seen := look(job)).why and seen)
+    waiting = wait_until(lambda: (seen := look(job)).explanation and seen)
     assert (waiting.finished, waiting.ranks) == (False, ())
     fake_slurm.set_queue((1, *RUNNING))
     (job.directory / "exit.json").unlink()
@@ -340,7 +340,7 @@ def test_a_requeued_job_is_still_followed(look, job, fake_slurm, code, reason, m
     assert look(job).is_running
     fake_slurm.set_queue((1, "PENDING", "BeginTime", "", "0:00"))
     end(job, code, reason, **more)
-    waiting = wait_until(lambda: (seen := look(job)).why and seen)
+    waiting = wait_until(lambda: (seen := look(job)).explanation and seen)
     assert (waiting.finished, waiting.row.state) == (False, "PENDING")
 
 
