@@ -1,4 +1,4 @@
-"""Steps of a cleanup: cancel running jobs, visit the nodes, and record which jobs are clean."""
+"""Coordinates a cleanup: cancels running jobs, plans the cleanup of each node, and records clean jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from hpcrun import paths, schedulers
-from hpcrun.cleanup.node import own_processes
+from hpcrun.cleanup.node import find_caller_processes
 from hpcrun.cleanup.selection import CLEANED_FILE, can_be_cancelled, is_local_host, job_nodes
 from hpcrun.cleanup.transports import job_transport, local_transport, ssh_transport, step_transport
 from hpcrun.cleanup.visits import Visit
@@ -30,35 +30,35 @@ CANCEL_SECONDS = 60.0
 
 
 def plan_visits(targets: Sequence[Target], *, dry_run: bool, force: bool, grace: float) -> list[Visit]:
-    """Return one visit to each node of each Slurm, for all jobs that used it.
+    """Return one visit for each node of each Slurm cluster, for all jobs that ran on this node.
 
     Args:
-        targets: The jobs.
-        dry_run: Only list what is found; otherwise end the processes and remove the files.
+        targets: The jobs to clean up after.
+        dry_run: Only list processes and files; otherwise end the processes and remove the files.
         force: Send SIGKILL to processes that ignore SIGTERM.
         grace: The grace period after SIGTERM, in seconds.
     """
-    caller = own_processes()
+    caller = find_caller_processes()
     allocations = _running_allocations(targets)
     nodes = dict.fromkeys((node, target.run.slurm_conf) for target in targets for node in target.nodes)
     visits = []
-    for node, conf in nodes:
-        on_node = [target for target in targets if node in target.nodes and target.run.slurm_conf == conf]
-        folders = dict.fromkeys(folder for target in on_node for folder in target.run.spec.site.local_scratch)
+    for node, slurm_conf in nodes:
+        targets_on_node = [target for target in targets if node in target.nodes and target.run.slurm_conf == slurm_conf]
+        folders = dict.fromkeys(folder for target in targets_on_node for folder in target.run.spec.site.local_scratch)
         request = {
-            "jobs": [asdict(target.identity) for target in on_node],
+            "jobs": [asdict(target.identity) for target in targets_on_node],
             "caller": caller,
             "folders": list(folders),
             "dry_run": dry_run,
             "force": force,
             "grace": grace,
         }
-        visits.append(Visit(node, tuple(_transports(node, on_node, allocations)), request, conf))
+        visits.append(Visit(node, tuple(_list_transports(node, targets_on_node, allocations)), request, slurm_conf))
     return visits
 
 
 def _running_allocations(targets: Iterable[Target]) -> Collection[tuple[str | None, str]]:
-    """Return the running allocations in which local jobs were started: the slurm.conf and id of each."""
+    """Return the slurm.conf and the job id of each running allocation in which local jobs were started."""
     ids: dict[str | None, list[str]] = {}
     for run in (target.run for target in targets if not target.run.scheduler.has_queue):
         if allocation := run.submission.allocation:
@@ -67,24 +67,24 @@ def _running_allocations(targets: Iterable[Target]) -> Collection[tuple[str | No
     return {(conf, job) for conf, jobs in states.items() for job, state in jobs.items() if state.name == "RUNNING"}
 
 
-def _transports(
+def _list_transports(
     node: str, targets: Sequence[Target], allocations: Collection[tuple[str | None, str]]
 ) -> Iterable[Transport]:
-    """Return the transports to a node, the most promising first."""
+    """Return the transports to a node, in the order in which they are tried."""
     if is_local_host(node):
         return [local_transport()]
-    steps, jobs = [], []
+    step_transports, job_transports = [], []
     for target in targets:
         run, job = target.run, target.identity.slurm_job
         python = run.spec.python or sys.executable
         if run.spec.transport == "slurm":
-            local = not run.scheduler.has_queue
-            running = (run.slurm_conf, job) in allocations if local else target.state.name == "RUNNING"
-            if job and running:
-                steps.append(step_transport(python, job))
-            jobs.append(job_transport(python, _srun_options(run.spec)))
+            is_local = not run.scheduler.has_queue
+            is_running = (run.slurm_conf, job) in allocations if is_local else target.state.name == "RUNNING"
+            if job and is_running:
+                step_transports.append(step_transport(python, job))
+            job_transports.append(job_transport(python, _srun_options(run.spec)))
     python = targets[0].run.spec.python or sys.executable
-    return dict.fromkeys([*steps[:1], *jobs[:1], ssh_transport(python)])
+    return dict.fromkeys([*step_transports[:1], *job_transports[:1], ssh_transport(python)])
 
 
 def _srun_options(spec: JobRecord) -> list[str]:
@@ -99,7 +99,7 @@ def _srun_options(spec: JobRecord) -> list[str]:
 def cancel_job(target: Target) -> Target:
     """Cancel a job in Slurm's queue, with Slurm's own grace period, and return it with its new state.
 
-    A local job is not cancelled here: the visit to its node ends its processes.
+    A local job is returned unchanged: the cleanup of its node ends its processes.
     """
     run, state = target.run, target.state
     if not run.scheduler.has_queue or not can_be_cancelled(state):
@@ -107,7 +107,7 @@ def cancel_job(target: Target) -> Target:
     try:
         run.scheduler.cancel(run)
     except HpcrunError:
-        if not schedulers.query_state(run).finished:  # it may have ended meanwhile
+        if not schedulers.query_state(run).finished:  # the job may have ended meanwhile
             raise
     backoff, deadline = PollBackoff([run]), time.monotonic() + CANCEL_SECONDS
     backoff.reset()
@@ -120,9 +120,10 @@ def cancel_job(target: Target) -> Target:
 
 
 def has_leftovers(result: NodeResult) -> bool:
-    """Return whether something that certainly belongs to a job is, or may be, still on a node."""
+    """Return whether processes or files of a job are, or may be, left on a node; doubtful files do not count."""
     return bool(result.error) or any(
-        report["survivors"] or any(not file["doubtful"] for file in report["left"]) for report in result.jobs.values()
+        job_report["survivors"] or any(not file["doubtful"] for file in job_report["left"])
+        for job_report in result.jobs.values()
     )
 
 
@@ -130,16 +131,16 @@ def record_clean_jobs(targets: Sequence[Target], results: Sequence[NodeResult]) 
     """Remove the hostfiles of jobs that left nothing on any node, and record that these jobs are clean.
 
     Returns:
-        The hostfiles that were removed.
+        The paths of the removed hostfiles.
 
     Raises:
-        HpcrunError: The disk is too full for the record.
+        HpcrunError: The disk is too full to write a record.
     """
     by_node = {(result.node, result.slurm_conf): result for result in results}
-    removed, full = [], []
+    removed_hostfiles, disk_errors = [], []
     for target in targets:
-        ended = not target.is_active or schedulers.query_state(target.run).finished
-        if not ended or any(has_leftovers(by_node[node, target.run.slurm_conf]) for node in target.nodes):
+        has_ended = not target.is_active or schedulers.query_state(target.run).finished
+        if not has_ended or any(has_leftovers(by_node[node, target.run.slurm_conf]) for node in target.nodes):
             continue
         nodes = sorted({*target.nodes, *job_nodes(target.run, target.state)})
         record = {"time": time.time(), "nodes": nodes, "run_dirs": target.run.path_variants}
@@ -147,11 +148,11 @@ def record_clean_jobs(targets: Sequence[Target], results: Sequence[NodeResult]) 
             paths.write_atomically(target.run.directory / CLEANED_FILE, json.dumps(record).encode())
             for hostfile in target.hostfiles:
                 hostfile.unlink()
-                removed.append(str(hostfile))
+                removed_hostfiles.append(str(hostfile))
         except OSError as error:
             if error.errno in disk_space.DISK_FULL_ERRORS:
-                full.append(f"{target.run.directory / CLEANED_FILE}: {error.strerror}")
-    if full:
-        what = "these jobs left nothing behind, but that cannot be recorded: " + "; ".join(full)
-        raise HpcrunError(what, hint="free disk space there, and run hpcrun cleanup again", exit_code=1)
-    return removed
+                disk_errors.append(f"{target.run.directory / CLEANED_FILE}: {error.strerror}")
+    if disk_errors:
+        message = "these jobs left nothing behind, but that cannot be recorded: " + "; ".join(disk_errors)
+        raise HpcrunError(message, hint="free disk space there, and run hpcrun cleanup again", exit_code=1)
+    return removed_hostfiles

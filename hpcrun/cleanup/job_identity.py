@@ -1,4 +1,4 @@
-"""Decides which processes certainly belong to a job.
+"""Identifies the processes that belong to a job.
 
 Compute nodes also run this file, with any Python from 3.8: it imports only the standard library.
 """
@@ -30,10 +30,10 @@ _SYSTEM_PROCESSES = {
     "slurmd",
     "slurmstepd",
 }
-"""Names of processes that a login or Slurm itself starts."""
+"""Names of processes that a login session or a Slurm daemon starts."""
 
 CLOCK_SLACK_SECONDS = 2.0
-"""Tolerated clock difference between a login node and a compute node."""
+"""Tolerated clock difference between a login node and a compute node, in s."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ class JobIdentity:
     """The properties that identify a job's processes and files.
 
     Attributes:
-        run_dir: The run directory, which the job's processes have in HPCRUN_RUN_DIR.
-        slurm_job: The id of the Slurm job that its processes run in; None without one.
+        run_dir: The run directory, to which HPCRUN_RUN_DIR is set in the job's processes.
+        slurm_job: Id of the Slurm job in which the job's processes run; None for a local job outside an allocation.
         submitted: The submit time, in seconds since 1970.
-        slurm_ended: The end time, for a job with its own Slurm job: a process that started before it, with the Slurm
-            job's id and without a run directory, belongs to the job. Another cluster's job may have the same id. None
-            where the id alone identifies nothing, as for a job that ran inside an allocation.
-        other_job_ids: Further job ids: of earlier submissions of the same run, or of an array and its task.
-        ended: The end time of any kind of job; infinite where it is unknown.
-        last_activity: The earliest time at which the job may have ended; infinite while it may still run.
-        run_dir_aliases: All paths of the run directory, where a parent folder is a symbolic link.
+        slurm_ended: End time of the Slurm job, in seconds since 1970. A process with this Slurm job id and without
+            HPCRUN_RUN_DIR belongs to the job only if it started earlier: another cluster may use the same id. None if
+            the id identifies no process, as for a job that ran inside an allocation.
+        other_job_ids: Slurm job ids of earlier submissions of the run, or of its array and its array task.
+        ended: End time of the job, in seconds since 1970; infinite if unknown.
+        last_activity: Time of the job's last known activity, in seconds since 1970; infinite if it may still run.
+        run_dir_aliases: All paths of the run directory, if a parent folder is a symbolic link.
     """
 
     run_dir: str
@@ -63,9 +63,9 @@ class JobIdentity:
     run_dir_aliases: tuple[str, ...] = ()
 
     def owns_process(self, process: Process) -> bool | None:
-        """Return whether a process belongs to this job by its environment or cgroup; None where they name no job.
+        """Return whether a process belongs to this job by its environment or cgroup; None if they name no job.
 
-        A job that was submitted by another job inherits that job's run directory, but not its Slurm job id. A process
+        A job that was submitted from within another job inherits HPCRUN_RUN_DIR, but not the Slurm job id. A process
         that a job started over ssh has no Slurm job id.
         """
         if process.run_directory:
@@ -80,22 +80,22 @@ class JobIdentity:
         name = path.rpartition("/")[2]  # a parent folder may be another symbolic link on this host
         return path in known or (name == self.run_dir.rpartition("/")[2] and os.path.realpath(path) in known)
 
-    def _slurm_job_ran_at(self, moment: float) -> bool:
+    def _slurm_job_ran_at(self, timestamp: float) -> bool:
         if self.slurm_ended is None:
             return False
-        return self.submitted - CLOCK_SLACK_SECONDS <= moment <= self.slurm_ended + CLOCK_SLACK_SECONDS
+        return self.submitted - CLOCK_SLACK_SECONDS <= timestamp <= self.slurm_ended + CLOCK_SLACK_SECONDS
 
     def may_have_started(self, process: Process) -> bool:
-        """Return whether a process started at a time when the job may have run."""
+        """Return whether a process started while the job may have been running."""
         return self.submitted - CLOCK_SLACK_SECONDS <= process.start_seconds <= self.last_activity + CLOCK_SLACK_SECONDS
 
     def is_log_writer(self, process: Process) -> bool:
-        """Return whether a process without a terminal writes to a log of the job, and may have started during it."""
+        """Return whether a process without a terminal, started while the job may have run, writes to the job's log."""
         if process.terminal or not self.may_have_started(process):
             return False
         paths = "|".join(re.escape(os.path.realpath(path)) for path in (self.run_dir, *self.run_dir_aliases))
-        log = re.compile(rf"(?:{paths})/(?:[\d_]+_0_log\.(?:out|err)|logs/rank-\d+\.log)")
-        return any(log.fullmatch(path) for path in _files_open_for_writing(process.pid))
+        log_pattern = re.compile(rf"(?:{paths})/(?:[\d_]+_0_log\.(?:out|err)|logs/rank-\d+\.log)")
+        return any(log_pattern.fullmatch(path) for path in _files_open_for_writing(process.pid))
 
 
 def _files_open_for_writing(pid: int) -> Iterator[str]:
@@ -113,50 +113,54 @@ def _list_folder(folder: str) -> list[str]:
         return []
 
 
-def find_processes(job: JobIdentity, processes: Mapping[int, Process], excluded: Collection[int]) -> list[Process]:
+def find_processes(job: JobIdentity, processes: Mapping[int, Process], excluded_pids: Collection[int]) -> list[Process]:
     """Return a job's processes.
 
-    A process belongs to the job if its environment or cgroup says so or if it writes to the job's logs. Processes that
-    name no job belong to it if their parent or the leader of their session does: no process can join another's session.
+    A process belongs to the job if its environment or cgroup names the job, or if it writes to the job's logs. If they
+    name no job, a process belongs to its parent's job, and to its session leader's: no process can join a session.
 
     Args:
         job: The job.
-        processes: This user's processes by pid.
-        excluded: Pids of processes that are never returned; their children must identify themselves.
+        processes: All processes of this user by pid.
+        excluded_pids: Pids of processes that are never returned, and through which no child belongs to the job.
     """
-    owned = {pid: job.owns_process(process) for pid, process in processes.items() if pid not in excluded}
-    unidentified = {pid for pid, own in owned.items() if own is None}
-    found = {pid for pid, own in owned.items() if own} | {
-        pid for pid in unidentified if job.is_log_writer(processes[pid])
+    ownership = {pid: job.owns_process(process) for pid, process in processes.items() if pid not in excluded_pids}
+    unidentified_pids = {pid for pid, is_owned in ownership.items() if is_owned is None}
+    job_pids = {pid for pid, is_owned in ownership.items() if is_owned} | {
+        pid for pid in unidentified_pids if job.is_log_writer(processes[pid])
     }
-    while more := {pid for pid in unidentified - found if {processes[pid].parent, processes[pid].session} & found}:
-        found |= more
-    return [processes[pid] for pid in sorted(found)]
+    while new_pids := {
+        pid for pid in unidentified_pids - job_pids if {processes[pid].parent, processes[pid].session} & job_pids
+    }:
+        job_pids |= new_pids
+    return [processes[pid] for pid in sorted(job_pids)]
 
 
-def find_unattributed(
-    jobs: Collection[JobIdentity], processes: Mapping[int, Process], attributed: Collection[int]
+def find_unattributed_processes(
+    jobs: Collection[JobIdentity], processes: Mapping[int, Process], attributed_pids: Collection[int]
 ) -> list[Process]:
     """Return processes that may belong to one of the jobs, but cannot be attributed to any job.
 
-    They have lost their parent, have no terminal, started while one of the jobs ran, and name no job; their descendants
-    are returned, too.
+    Such processes have lost their parent, have no terminal, started while one of the jobs ran, and name no job. Their
+    descendants are returned, too.
 
     Args:
         jobs: The jobs.
-        processes: This user's processes by pid.
-        attributed: Pids of processes whose owner is known.
+        processes: All processes of this user by pid.
+        attributed_pids: Pids of processes that are known to belong to a job or to this command.
     """
     candidates = {
         pid: process
         for pid, process in processes.items()
-        if pid not in attributed
+        if pid not in attributed_pids
         and not (process.terminal or process.run_directory or process.slurm_job or process.cgroup_job)
         and process.name not in _SYSTEM_PROCESSES
         and any(job.may_have_started(process) for job in jobs)
     }
-    reapers = {pid for pid, process in processes.items() if process.name in {"systemd", "slurmstepd"}} | {1}
-    found = {pid for pid, process in candidates.items() if process.parent in reapers or process.parent not in processes}
-    while more := {pid for pid in set(candidates) - found if candidates[pid].parent in found}:
-        found |= more
-    return [candidates[pid] for pid in sorted(found)]
+    reaper_pids = {pid for pid, process in processes.items() if process.name in {"systemd", "slurmstepd"}} | {1}
+    found_pids = {
+        pid for pid, process in candidates.items() if process.parent in reaper_pids or process.parent not in processes
+    }
+    while child_pids := {pid for pid in set(candidates) - found_pids if candidates[pid].parent in found_pids}:
+        found_pids |= child_pids
+    return [candidates[pid] for pid in sorted(found_pids)]

@@ -1,4 +1,4 @@
-"""Files that a job left outside its run directory: in shared memory and in folders for temporary files.
+"""Finds files that a job left outside its run directory: in shared memory and in folders for temporary files.
 
 Compute nodes also run this file, with any Python from 3.8: it imports only the standard library.
 """
@@ -24,133 +24,141 @@ if TYPE_CHECKING:
 
 SHARED_MEMORY = os.path.realpath("/dev/shm")  # noqa: S108 - the folder of POSIX shared memory segments
 TEMPORARY_FOLDERS = (SHARED_MEMORY, "/tmp", "/var/tmp")  # noqa: S108 - folders that jobs use
-_RUN_DIR_NAME = re.compile(r".+-\d{8}-\d{6}-[0-9a-f]{4,8}(?:\.\d+)?")  # the names that hpcrun gives to run directories
+_RUN_DIR_NAME = re.compile(r".+-\d{8}-\d{6}-[0-9a-f]{4,8}(?:\.\d+)?")  # the form of run directories' names
 _MPI_SEGMENT = re.compile(
     r"mpich_sh(m|ar)_.+|Intel_MPI_.+|cray-shared-mem-coll-.+|shared_memory\.PMI\..+"  # MPICH and its derivatives
     r"|(vader|sm)_segment\..+|osc_(sm|rdma)\..+|open_mpi\.\d+"  # Open MPI
     r"|ucx_shm_posix_.+|psm[23]_shm\..+|nccl-\w{6}"  # communication libraries
 )
-"""Names of shared memory segments that MPI ranks create, and that are useless after the ranks have ended."""
+"""Names of shared memory segments that MPI libraries create, and that only their ranks use."""
 
 
 def find_leftovers(
     job: JobIdentity,
-    theirs: Collection[Process],
-    others: Collection[Process],
+    job_processes: Collection[Process],
+    other_processes: Collection[Process],
     folders: Collection[str] = TEMPORARY_FOLDERS,
 ) -> list[Leftover]:
-    """Return what a job left on this host, including doubtful files.
+    """Return the files and folders that a job left on this host, including doubtful ones.
 
     A file or folder belongs to the job if
 
-    - it has the name of the run directory and is no newer than the job, or Slurm named it after the job; a longer name
-      that contains the run directory's is doubtful, because the user may have made it;
+    - it has the name of the run directory and is no newer than the job, or Slurm named it after the job. If its name
+      only contains that of the run directory, it is doubtful, because the user may have created it;
     - it is a shared memory segment, a socket or a pipe that only the job's processes have open, no older than the job;
-    - it has the name of an MPI segment, was made while the job ran, and no process has it open.
+    - it has the name of an MPI segment, was created while the job ran, and no process has it open.
 
     An ordinary file in a folder for temporary files is doubtful, because the user may want to keep it.
 
     Args:
         job: The job.
-        theirs: The job's processes.
-        others: This user's other processes.
+        job_processes: The job's processes.
+        other_processes: All other processes of this user.
         folders: The folders to search.
     """
     folders = list(dict.fromkeys(map(os.path.realpath, folders)))
-    leftovers = {leftover.path: leftover for leftover in _files_named_after(job, others, folders)}
+    leftovers = {leftover.path: leftover for leftover in _files_named_after(job, other_processes, folders)}
     # in another mount namespace, such as a container's, the same path is another file
-    same_mounts = [process for process in theirs if _mount_namespace(process.pid) == _mount_namespace()]
-    held = {path: inode for process in same_mounts for path, inode in _open_files(process.pid, folders)}
-    other_users = {path: process for process in others for path, _ in _open_files(process.pid, folders)} if held else {}
-    for path in sorted(set(held) - set(leftovers)):
+    same_mounts = [process for process in job_processes if _mount_namespace(process.pid) == _mount_namespace()]
+    open_inodes = {path: inode for process in same_mounts for path, inode in _open_files(process.pid, folders)}
+    other_users = (
+        {path: process for process in other_processes for path, _ in _open_files(process.pid, folders)}
+        if open_inodes
+        else {}
+    )
+    for path in sorted(set(open_inodes) - set(leftovers)):
         with suppress(OSError):
-            status = os.lstat(path)
-            ordinary = stat.S_IFMT(status.st_mode) in {stat.S_IFREG, stat.S_IFSOCK, stat.S_IFIFO}
-            # another file may have the path by now
-            own = status.st_uid == os.getuid() and held[path] in {None, status.st_ino}
-            if ordinary and own and not _is_below(path, [*leftovers, job.run_dir, *job.run_dir_aliases]):
-                doubt = _reason_for_doubt(path, status, job, other_users.get(path))
-                leftovers[path] = Leftover(path, (status.st_dev, status.st_ino), doubt)
+            file_stat = os.lstat(path)
+            is_removable_type = stat.S_IFMT(file_stat.st_mode) in {stat.S_IFREG, stat.S_IFSOCK, stat.S_IFIFO}
+            # another file may have this path by now
+            is_own = file_stat.st_uid == os.getuid() and open_inodes[path] in {None, file_stat.st_ino}
+            if is_removable_type and is_own and not _is_below(path, [*leftovers, job.run_dir, *job.run_dir_aliases]):
+                reason = _reason_for_doubt(path, file_stat, job, other_users.get(path))
+                leftovers[path] = Leftover(path, (file_stat.st_dev, file_stat.st_ino), reason)
     return [*leftovers.values(), *(segment for segment in _orphaned_segments(job) if segment.path not in leftovers)]
 
 
 def _orphaned_segments(job: JobIdentity) -> list[Leftover]:
-    """Return MPI segments that were made while the job ran and that no process has open."""
+    """Return MPI segments that were created while the job ran, and that no process has open."""
     segments = []
     for entry in _scan_folder(SHARED_MEMORY):
         if _MPI_SEGMENT.fullmatch(entry.name):
             with suppress(FileNotFoundError):
-                status = entry.stat(follow_symlinks=False)
-                created = min(status.st_mtime, status.st_ctime)  # later writes do not count
-                own = status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode)
-                if own and job.submitted - CLOCK_SLACK_SECONDS <= created <= job.ended + CLOCK_SLACK_SECONDS:
-                    segments.append(Leftover(entry.path, (status.st_dev, status.st_ino)))
-    # processes are listed last, so that a job that has just created a segment is seen to use it
+                file_stat = entry.stat(follow_symlinks=False)
+                creation_time = min(file_stat.st_mtime, file_stat.st_ctime)  # the oldest timestamp of the segment
+                is_own = file_stat.st_uid == os.getuid() and stat.S_ISREG(file_stat.st_mode)
+                if is_own and job.submitted - CLOCK_SLACK_SECONDS <= creation_time <= job.ended + CLOCK_SLACK_SECONDS:
+                    segments.append(Leftover(entry.path, (file_stat.st_dev, file_stat.st_ino)))
+    # list processes after segments, so that a segment created just now is seen to be in use
     running = processes.user_processes().values() if segments else ()
-    used = {path for process in running for path, _ in _open_files(process.pid, [SHARED_MEMORY])}
-    return [segment for segment in segments if segment.path not in used]
+    used_paths = {path for process in running for path, _ in _open_files(process.pid, [SHARED_MEMORY])}
+    return [segment for segment in segments if segment.path not in used_paths]
 
 
-def _reason_for_doubt(path: str, status: os.stat_result, job: JobIdentity, other: Process | None) -> str:
+def _reason_for_doubt(path: str, file_stat: os.stat_result, job: JobIdentity, other: Process | None) -> str:
     if other:
         return f"process {other.pid} ({other.name}), which is not the job's, has it open"
-    if _creation_time(path, status) < job.submitted - CLOCK_SLACK_SECONDS:
+    if _creation_time(path, file_stat) < job.submitted - CLOCK_SLACK_SECONDS:
         return "it is older than the job"
     segment = path.startswith(f"{SHARED_MEMORY}/")
-    return "" if segment or not stat.S_ISREG(status.st_mode) else "it is an ordinary file that the job was writing"
+    return "" if segment or not stat.S_ISREG(file_stat.st_mode) else "it is an ordinary file that the job was writing"
 
 
-def _creation_time(path: str, status: os.stat_result) -> float:
-    """Return when a file was created; its oldest timestamp where the file system does not store that."""
+def _creation_time(path: str, file_stat: os.stat_result) -> float:
+    """Return when a file was created; its oldest timestamp if the file system does not store the creation time."""
     import subprocess  # each of many nodes reads this program, and few have files to judge
 
     stdout = subprocess.run(["stat", "--format=%W", "--", path], stdout=subprocess.PIPE, text=True, check=False).stdout
-    return float(stdout) if stdout.strip().isdigit() and int(stdout) else min(status.st_mtime, status.st_ctime)
+    return float(stdout) if stdout.strip().isdigit() and int(stdout) else min(file_stat.st_mtime, file_stat.st_ctime)
 
 
-def _files_named_after(job: JobIdentity, others: Collection[Process], folders: Collection[str]) -> Iterator[Leftover]:
-    """Yield files and folders with the name of the run directory, or Slurm's name for the job.
+def _files_named_after(
+    job: JobIdentity, other_processes: Collection[Process], folders: Collection[str]
+) -> Iterator[Leftover]:
+    """Yield files and folders named after the run directory, or by Slurm after the job.
 
-    A name that only contains the run directory's is doubtful.
+    Files whose names only contain the name of the run directory are doubtful.
     """
     name = os.path.basename(job.run_dir)  # noqa: PTH119 - may be any bytes
-    exact = [re.escape(name)] if _RUN_DIR_NAME.fullmatch(name) else []
-    contains = re.compile(rf"(?<![A-Za-z0-9]){exact[0]}(?![A-Za-z0-9])" if exact else "(?!)")
-    if job.slurm_job and job.slurm_ended is not None:  # of Slurm's plugin mpi/pmix
+    exact_names = [re.escape(name)] if _RUN_DIR_NAME.fullmatch(name) else []
+    containing_pattern = re.compile(rf"(?<![A-Za-z0-9]){exact_names[0]}(?![A-Za-z0-9])" if exact_names else "(?!)")
+    if job.slurm_job and job.slurm_ended is not None:  # folders of Slurm's plugin mpi/pmix
         ids = "|".join(map(re.escape, [job.slurm_job, *job.other_job_ids]))
-        exact.append(rf"spmix_appdir_{os.getuid()}_(?:{ids})\.\d+")
-    pattern = re.compile("|".join(exact) or "(?!)")
+        exact_names.append(rf"spmix_appdir_{os.getuid()}_(?:{ids})\.\d+")
+    pattern = re.compile("|".join(exact_names) or "(?!)")
     run_dirs = {os.path.realpath(path) for path in (job.run_dir, *job.run_dir_aliases)}
     for folder in folders:
         for entry in _scan_folder(folder):
-            if not (pattern.fullmatch(entry.name) or contains.search(entry.name)):
+            if not (pattern.fullmatch(entry.name) or containing_pattern.search(entry.name)):
                 continue
             with suppress(FileNotFoundError):
-                status = entry.stat(follow_symlinks=False)
-                # the run root may be such a folder: the run directory itself is no leftover
-                if status.st_uid == os.getuid() and not any(_is_below(f"{path}/", [entry.path]) for path in run_dirs):
-                    last = job.last_activity + CLOCK_SLACK_SECONDS
-                    partial = "" if pattern.fullmatch(entry.name) else "the run's name is only a part of its name"
-                    doubt = (
-                        partial
-                        or _check_creation_time(entry.path, status, job)
-                        or reason_to_keep(entry.path, status, last)
+                file_stat = entry.stat(follow_symlinks=False)
+                # the run root may be a searched folder: the run directory is not a leftover
+                if file_stat.st_uid == os.getuid() and not any(
+                    _is_below(f"{path}/", [entry.path]) for path in run_dirs
+                ):
+                    last_activity = job.last_activity + CLOCK_SLACK_SECONDS
+                    partial_match = "" if pattern.fullmatch(entry.name) else "the run's name is only a part of its name"
+                    reason = (
+                        partial_match
+                        or _check_creation_time(entry.path, file_stat, job)
+                        or reason_to_keep(entry.path, file_stat, last_activity)
                     )
-                    doubt = doubt or _use_by_others(entry.path, others)
-                    yield Leftover(entry.path, (status.st_dev, status.st_ino), doubt, last)
+                    reason = reason or _find_user_process(entry.path, other_processes)
+                    yield Leftover(entry.path, (file_stat.st_dev, file_stat.st_ino), reason, last_activity)
 
 
-def _check_creation_time(path: str, status: os.stat_result, job: JobIdentity) -> str:
-    """Return why a job cannot have created a file, by its time of creation; empty if it can."""
-    created = _creation_time(path, status)
+def _check_creation_time(path: str, file_stat: os.stat_result, job: JobIdentity) -> str:
+    """Return why the creation time of a file shows that the job did not create it; empty if it may have."""
+    created = _creation_time(path, file_stat)
     if created < job.submitted - CLOCK_SLACK_SECONDS:
         return "it is older than the job"
     return "it was made after the job ended" if created > job.last_activity + CLOCK_SLACK_SECONDS else ""
 
 
-def _use_by_others(folder: str, others: Collection[Process]) -> str:
-    """Return which other process uses a folder or a file in it; empty if none does."""
-    for process in others:
+def _find_user_process(folder: str, other_processes: Collection[Process]) -> str:
+    """Return a message on another process that uses a folder or a file in it; empty if there is none."""
+    for process in other_processes:
         links = [f"/proc/{process.pid}/cwd", *(entry.path for entry in _scan_folder(f"/proc/{process.pid}/fd"))]
         for link in links:
             with suppress(OSError):
@@ -168,9 +176,9 @@ def _scan_folder(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _open_files(pid: int, folders: Collection[str]) -> Iterator[tuple[str, int | None]]:
-    """Yield what a process has open in some folders: segments, sockets, pipes, and ordinary files opened for writing.
+    """Yield the open files of a process in some folders: segments, sockets, pipes, and ordinary files open for writing.
 
-    Each path comes with its inode, or None for a socket: another file may have the path by now.
+    Each path comes with its inode, because another file may have the path by now; with None for a socket.
     """
     sockets: dict[str, str] = {}
     with suppress(OSError):

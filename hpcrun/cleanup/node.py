@@ -1,4 +1,4 @@
-"""Cleans one node: finds and ends the processes of jobs, removes their files, and reports it.
+"""Cleans one node: ends the processes of jobs, removes their files, and reports the result.
 
 Compute nodes run this file, with any Python from 3.8: it imports only the standard library.
 """
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.cleanup.job_identity import JobIdentity, find_processes, find_unattributed
+from hpcrun.cleanup.job_identity import JobIdentity, find_processes, find_unattributed_processes
 from hpcrun.cleanup.leftover_files import TEMPORARY_FOLDERS, find_leftovers
 from hpcrun.removal import remove_leftover
 from hpcrun.schedulers import processes
@@ -29,18 +29,21 @@ POLL_SECONDS = 0.05
 REPLY_LINE_LENGTH = 700
 
 
-def own_processes() -> dict[str, Any]:
+def find_caller_processes() -> dict[str, Any]:
     """Return the processes of this command on this host, which cleanup must not end.
 
-    A shell that a job started has the job's environment, and so has this command if it is typed there: its parents and
-    the processes of its terminal's session are left alone. Start times and names identify processes also in containers
-    on this host, which have their own pids.
+    If the command is typed in a shell that a job started, both have the job's environment. The parents of the command
+    and the processes of its session are therefore spared. Start times and names identify them also in containers, which
+    have pids of their own.
     """
-    mine = processes.user_processes()
-    own = set(processes.ancestors(os.getpid()))
-    session = os.getsid(0)
-    pids = own | {pid for pid, process in mine.items() if process.session == session}
-    return {"boot": _boot_id(), "processes": [[mine[pid].start, mine[pid].name] for pid in sorted(pids & set(mine))]}
+    all_processes = processes.user_processes()
+    parent_pids = set(processes.ancestors(os.getpid()))
+    session_id = os.getsid(0)
+    pids = parent_pids | {pid for pid, process in all_processes.items() if process.session == session_id}
+    return {
+        "boot": _boot_id(),
+        "processes": [[all_processes[pid].start, all_processes[pid].name] for pid in sorted(pids & set(all_processes))],
+    }
 
 
 def _boot_id() -> str:
@@ -56,41 +59,49 @@ def clean_node(
     caller: dict[str, Any],
     folders: Collection[str],
 ) -> dict[str, Any]:
-    """Clean this host of what jobs left.
+    """End processes and remove files that jobs left on this host.
 
     Args:
         jobs: The jobs.
-        dry_run: Only report what is found; otherwise end the processes and remove the files.
+        dry_run: Only report processes and files; otherwise end the processes and remove the files.
         force: Send SIGKILL to processes that still run after the grace period.
         grace: The grace period after SIGTERM, in seconds.
-        caller: The result of `own_processes` on the host where the command was typed.
+        caller: The result of `find_caller_processes` on the host on which the command was typed.
         folders: Folders to search in addition to `TEMPORARY_FOLDERS`.
 
     Returns:
         ``unattributed``: processes that may belong to a job, ``{pid, name, command, seconds}``. ``jobs``: for each job
-        the ``processes`` that were found and the ``survivors``, both ``{pid, name}``; ``spared`` processes of the
-        caller; ``files`` that were found and ``removed``; ``left`` files, ``{path, why, doubtful}``.
+        its ``processes``, those that still run (``survivors``), and those of the caller (``spared``), ``{pid, name}``;
+        its ``files``, the ``removed`` ones, and those that are ``left``, ``{path, why, doubtful}``.
     """
-    mine = processes.user_processes()
-    spared = _spared_pids(caller, mine)
-    running = {job: find_processes(job, mine, spared) for job in jobs}
+    all_processes = processes.user_processes()
+    spared_pids = _spared_pids(caller, all_processes)
+    processes_by_job = {job: find_processes(job, all_processes, spared_pids) for job in jobs}
     files = {}
-    for job, theirs in running.items():
-        pids = {process.pid for process in theirs}
-        others = [process for pid, process in mine.items() if pid not in pids]
-        files[job] = find_leftovers(job, theirs, others, [*TEMPORARY_FOLDERS, *map(os.path.expandvars, folders)])
-    left = running if dry_run else _end_processes(running, spared, grace, force=force)
-    attributed = spared | {process.pid for theirs in [*running.values(), *left.values()] for process in theirs}
+    for job, job_processes in processes_by_job.items():
+        pids = {process.pid for process in job_processes}
+        other_processes = [process for pid, process in all_processes.items() if pid not in pids]
+        files[job] = find_leftovers(
+            job, job_processes, other_processes, [*TEMPORARY_FOLDERS, *map(os.path.expandvars, folders)]
+        )
+    survivors = processes_by_job if dry_run else _end_processes(processes_by_job, spared_pids, grace, force=force)
+    attributed_pids = spared_pids | {
+        process.pid for job_processes in [*processes_by_job.values(), *survivors.values()] for process in job_processes
+    }
     reports = [
         {
-            "processes": [_pid_and_name(process) for process in running[job]],
-            "survivors": [_pid_and_name(process) for process in left[job]],
-            "spared": [_pid_and_name(mine[pid]) for pid in sorted(spared & set(mine)) if job.owns_process(mine[pid])],
-            **_handle_files(files[job], dry_run=dry_run, alive=bool(left[job])),
+            "processes": [_pid_and_name(process) for process in processes_by_job[job]],
+            "survivors": [_pid_and_name(process) for process in survivors[job]],
+            "spared": [
+                _pid_and_name(all_processes[pid])
+                for pid in sorted(spared_pids & set(all_processes))
+                if job.owns_process(all_processes[pid])
+            ],
+            **_handle_files(files[job], dry_run=dry_run, has_processes=bool(survivors[job])),
         }
         for job in jobs
     ]
-    unattributed = find_unattributed(jobs, processes.user_processes(), attributed)
+    unattributed = find_unattributed_processes(jobs, processes.user_processes(), attributed_pids)
     return {"jobs": reports, "unattributed": [_describe_process(process) for process in unattributed]}
 
 
@@ -99,41 +110,50 @@ def _pid_and_name(process: Process) -> dict[str, Any]:
 
 
 def _describe_process(process: Process) -> dict[str, Any]:
-    command = processes.command_line(process.pid) or process.name
-    return {**_pid_and_name(process), "command": command, "seconds": max(0, int(time.time() - process.start_seconds))}
+    command_line = processes.command_line(process.pid) or process.name
+    return {**_pid_and_name(process), "command": command_line, "seconds": max(0, int(time.time() - process.start_seconds))}
 
 
-def _spared_pids(caller: dict[str, Any], mine: dict[int, Process]) -> set[int]:
-    spared = set(processes.ancestors(os.getpid()))
+def _spared_pids(caller: dict[str, Any], all_processes: dict[int, Process]) -> set[int]:
+    pids = set(processes.ancestors(os.getpid()))
     if caller["boot"] == _boot_id():
-        own = caller["processes"]
-        spared |= {pid for pid, process in mine.items() if [process.start, process.name] in own}
-    return spared
+        caller_processes = caller["processes"]
+        pids |= {pid for pid, process in all_processes.items() if [process.start, process.name] in caller_processes}
+    return pids
 
 
 def _end_processes(
-    found: dict[JobIdentity, list[Process]], spared: set[int], grace: float, *, force: bool
+    processes_by_job: dict[JobIdentity, list[Process]], spared_pids: set[int], grace: float, *, force: bool
 ) -> dict[JobIdentity, list[Process]]:
     """End processes, including those that start meanwhile, and return those that still run."""
-    known = {job: {process.pid: process for process in theirs} for job, theirs in found.items()}
-    signalled: set[tuple[int, int]] = set()
+    known_processes = {
+        job: {process.pid: process for process in job_processes} for job, job_processes in processes_by_job.items()
+    }
+    signalled_keys: set[tuple[int, int]] = set()
 
     def find_running() -> dict[JobIdentity, list[Process]]:
-        mine = processes.user_processes()
-        for job, theirs in known.items():
-            # a process whose parent has ended may no longer be attributable to its job
-            alive = {pid: one for pid, one in theirs.items() if pid in mine and mine[pid].start == one.start}
-            known[job] = {**alive, **{process.pid: process for process in find_processes(job, mine, spared)}}
-        return {job: list(theirs.values()) for job, theirs in known.items()}
+        all_processes = processes.user_processes()
+        for job, job_processes in known_processes.items():
+            # a known process stays attributed: after its parent's end, nothing may link it to its job
+            alive_processes = {
+                pid: process
+                for pid, process in job_processes.items()
+                if pid in all_processes and all_processes[pid].start == process.start
+            }
+            known_processes[job] = {
+                **alive_processes,
+                **{process.pid: process for process in find_processes(job, all_processes, spared_pids)},
+            }
+        return {job: list(job_processes.values()) for job, job_processes in known_processes.items()}
 
     def signal_until_gone(seconds: float, *signals: signal.Signals, signal_repeatedly: bool) -> None:
         deadline = time.monotonic() + seconds
-        while remaining := [process for theirs in find_running().values() for process in theirs]:
+        while remaining := [process for job_processes in find_running().values() for process in job_processes]:
             for process in remaining:
                 key = (process.pid, process.start)
-                for number in signals if signal_repeatedly or key not in signalled else ():
-                    processes.signal_process(process, number)
-                signalled.add(key)
+                for signal_number in signals if signal_repeatedly or key not in signalled_keys else ():
+                    processes.signal_process(process, signal_number)
+                signalled_keys.add(key)
             if time.monotonic() >= deadline:
                 break
             time.sleep(POLL_SECONDS)
@@ -145,23 +165,27 @@ def _end_processes(
     return find_running()
 
 
-def _handle_files(leftovers: list[Leftover], *, dry_run: bool, alive: bool) -> dict[str, Any]:
+def _handle_files(leftovers: list[Leftover], *, dry_run: bool, has_processes: bool) -> dict[str, Any]:
     """Remove the files of a job, except in a dry run, and return a report of them."""
-    removed, left = [], []
+    removed_paths, left_files = [], []
     for leftover in leftovers:
-        why = leftover.doubt or ("processes of the job still run" if alive else "")
-        if not (dry_run or why):
-            why = remove_leftover(leftover)
-            removed += [] if why else [leftover.path]
-        if why and (not dry_run or leftover.doubt):
-            left.append({"path": leftover.path, "why": why, "doubtful": bool(leftover.doubt)})
-    return {"files": [leftover.path for leftover in leftovers if not leftover.doubt], "removed": removed, "left": left}
+        reason = leftover.doubt or ("processes of the job still run" if has_processes else "")
+        if not (dry_run or reason):
+            reason = remove_leftover(leftover)
+            removed_paths += [] if reason else [leftover.path]
+        if reason and (not dry_run or leftover.doubt):
+            left_files.append({"path": leftover.path, "why": reason, "doubtful": bool(leftover.doubt)})
+    return {
+        "files": [leftover.path for leftover in leftovers if not leftover.doubt],
+        "removed": removed_paths,
+        "left": left_files,
+    }
 
 
 def main(request: dict[str, Any]) -> None:
-    """Execute a request and print the reply: one JSON line, or short lines with the node's name if it is one of many.
+    """Execute a request and print the reply: one JSON line, or short lines with the node's name for several nodes.
 
-    Slurm interleaves the lines of several nodes where they are longer than its buffers.
+    Slurm interleaves the output of several nodes if lines are longer than its buffers.
     """
     jobs = [
         JobIdentity(**{
@@ -173,11 +197,11 @@ def main(request: dict[str, Any]) -> None:
     if nodes is None:
         print(json.dumps(clean_node(jobs, **request)), flush=True)
         return
-    name = os.environ["SLURMD_NODENAME"]
-    own = nodes[name]
-    request["folders"] = own["folders"]
-    reply = json.dumps(clean_node([jobs[index] for index in own["jobs"]], **request))
+    node_name = os.environ["SLURMD_NODENAME"]
+    node_request = nodes[node_name]
+    request["folders"] = node_request["folders"]
+    reply = json.dumps(clean_node([jobs[index] for index in node_request["jobs"]], **request))
     text = base64.b64encode(reply.encode()).decode()
     pieces = [text[start : start + REPLY_LINE_LENGTH] for start in range(0, len(text), REPLY_LINE_LENGTH)]
-    for number, piece in enumerate(pieces):
-        print("hpcrun-cleanup", name, number, len(pieces), piece, flush=True)
+    for index, piece in enumerate(pieces):
+        print("hpcrun-cleanup", node_name, index, len(pieces), piece, flush=True)

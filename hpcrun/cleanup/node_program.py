@@ -1,4 +1,4 @@
-"""The program that runs on nodes: the source of a few modules, so that a node needs Python but no hpcrun."""
+"""Builds the program that runs on nodes from the source of a few modules: nodes need Python, but not hpcrun."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 MODULES = ("schedulers/processes", "cleanup/job_identity", "removal", "cleanup/leftover_files", "cleanup/node")
-"""In import order; they import only each other and the standard library."""
+"""The modules of the program in import order; they import only each other and the standard library."""
 
 _PROGRAM = """\
 import json, sys, types
 texts, request = json.loads({content!r})
 for name, text in texts.items():
-    for module in [name[:at] for at, letter in enumerate(name) if letter == "."] + [name]:
+    for module in [name[:index] for index, letter in enumerate(name) if letter == "."] + [name]:
         if module not in sys.modules:
             sys.modules[module] = types.ModuleType(module)
             sys.modules[module].__path__ = []
-            package, _, own = module.rpartition(".")
+            package, _, attribute = module.rpartition(".")
             if package:
-                setattr(sys.modules[package], own, sys.modules[module])
+                setattr(sys.modules[package], attribute, sys.modules[module])
     exec(compile(text, name, "exec"), sys.modules[name].__dict__)
 sys.modules[name].main(request)
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 REPLY_GAP_SECONDS = 60.0
-"""Longest time between the replies of two nodes."""
+"""Timeout in s between the replies of two nodes."""
 
 POLL_SECONDS = 0.05
 
@@ -25,7 +25,7 @@ class Replies:
     """The replies of the nodes that a command reached.
 
     Attributes:
-        by_node: Each node's reply by its name; the key "" is the only node.
+        by_node: The replies by node name; by "" if the command runs on a single node.
         stderr_lines: The lines that the command wrote to stderr.
         timed_out: Whether the command timed out.
     """
@@ -38,21 +38,21 @@ class Replies:
 def run_on_nodes(
     command: Sequence[str], program: str, environment: Mapping[str, str], node_count: int, timeout: float
 ) -> Replies:
-    """Run a command that starts a program on nodes, until all nodes have replied or it times out.
+    """Run a command that starts a program on nodes, until all nodes have replied or the command times out.
 
     Args:
-        command: The command.
-        program: The source of the program, which nodes read from stdin.
-        environment: The environment of the command.
+        command: The command line.
+        program: The Python source of the program, which nodes read from stdin.
+        environment: The environment variables of the command.
         node_count: The number of nodes that reply.
         timeout: Seconds until the first reply.
     """
     replies = Replies()
-    with _open_memory("w+") as source, _open_memory("w+b") as out, _open_memory("w+b") as err:
+    with _open_memory("w+") as source, _open_memory("w+b") as stdout_file, _open_memory("w+b") as stderr_file:
         source.write(program)
         source.seek(0)
         try:
-            process = subprocess.Popen(command, env=environment, stdin=source, stdout=out, stderr=err)
+            process = subprocess.Popen(command, env=environment, stdin=source, stdout=stdout_file, stderr=stderr_file)
         except OSError as error:
             return Replies(stderr_lines=[error.strerror or str(error)])
         with process:
@@ -62,19 +62,19 @@ def run_on_nodes(
                     replies.timed_out = True
                     break
                 time.sleep(POLL_SECONDS)
-                before, replies.by_node = len(replies.by_node), _parse_replies(_read_all(out))
-                if len(replies.by_node) > before:
+                reply_count, replies.by_node = len(replies.by_node), _parse_replies(_read_all(stdout_file))
+                if len(replies.by_node) > reply_count:
                     deadline = max(deadline, time.monotonic() + REPLY_GAP_SECONDS)
             _end_process(process, at_once=replies.timed_out)
-        replies.by_node = _parse_replies(_read_all(out))
-        replies.stderr_lines = [line for line in _read_all(err).splitlines() if line.strip()]
+        replies.by_node = _parse_replies(_read_all(stdout_file))
+        replies.stderr_lines = [line for line in _read_all(stderr_file).splitlines() if line.strip()]
         if process.returncode and not replies.stderr_lines:
             replies.stderr_lines = [f"exit code {process.returncode} and no reply"]
     return replies
 
 
 def _open_memory(mode: str) -> IO[Any]:
-    """Open a temporary file in memory: disks may be full, which the cleanup may change."""
+    """Open a temporary file in memory, because disks may be full before the cleanup."""
     return os.fdopen(os.memfd_create("hpcrun"), mode)
 
 
@@ -84,7 +84,7 @@ def _read_all(file: Any) -> str:
 
 
 def _end_process(process: subprocess.Popen[bytes], *, at_once: bool) -> None:
-    """End a command; a command whose nodes have all replied exits by itself."""
+    """End a command; give it time to exit by itself unless it timed out."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(0 if at_once else REPLY_GAP_SECONDS)
         return
@@ -95,21 +95,21 @@ def _end_process(process: subprocess.Popen[bytes], *, at_once: bool) -> None:
     process.kill()
 
 
-def _parse_replies(out: str) -> dict[str, dict[str, Any]]:
-    """Return the replies by node; login scripts may have printed other lines, and nodes' lines may interleave."""
-    parts: dict[str, dict[int, str]] = {}
+def _parse_replies(stdout: str) -> dict[str, dict[str, Any]]:
+    """Return the replies by node; ignore other lines, such as of login scripts. Lines of nodes may be interleaved."""
+    pieces_by_node: dict[str, dict[int, str]] = {}
     counts: dict[str, int] = {}
-    found: dict[str, dict[str, Any]] = {}
-    for line in out.splitlines():
-        words = line.split(" ")
-        with suppress(ValueError):  # an incomplete line
+    replies: dict[str, dict[str, Any]] = {}
+    for line in stdout.splitlines():
+        fields = line.split(" ")
+        with suppress(ValueError):  # raised by an incomplete line
             if line.startswith('{"jobs": '):
-                found[""] = json.loads(line)
-            elif words[0] == "hpcrun-cleanup" and len(words) == 5:
-                parts.setdefault(words[1], {})[int(words[2])] = words[4]
-                counts[words[1]] = int(words[3])
-    for node, pieces in parts.items():
+                replies[""] = json.loads(line)
+            elif fields[0] == "hpcrun-cleanup" and len(fields) == 5:
+                pieces_by_node.setdefault(fields[1], {})[int(fields[2])] = fields[4]
+                counts[fields[1]] = int(fields[3])
+    for node, pieces in pieces_by_node.items():
         if len(pieces) == counts[node]:
-            text = "".join(pieces[number] for number in range(counts[node]))
-            found[node] = json.loads(base64.b64decode(text))
-    return found
+            text = "".join(pieces[index] for index in range(counts[node]))
+            replies[node] = json.loads(base64.b64decode(text))
+    return replies

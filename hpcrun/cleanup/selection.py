@@ -1,4 +1,4 @@
-"""Selects the jobs to clean up after, and finds their nodes."""
+"""Selects the jobs after which to clean up, and finds their nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
 
 CLEANED_FILE = "cleaned.json"
-"""The file in a run directory that records when, and on which nodes, nothing of the job was left."""
+"""The file in a run directory that records a complete cleanup: its time and the nodes."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Target:
     """A job to clean up after.
 
     Attributes:
-        run: Its run.
-        state: Its state.
-        nodes: The nodes on which it ran.
+        run: The job's run.
+        state: The job's state.
+        nodes: The nodes on which the job ran.
     """
 
     run: Run
@@ -43,24 +43,26 @@ class Target:
 
     @property
     def is_active(self) -> bool:
-        """Whether the job has not ended, or may not have."""
+        """Whether the job may still be pending or running."""
         return not self.state.finished
 
     @property
     def identity(self) -> JobIdentity:
-        """What identifies its processes and files."""
+        """The properties that identify the job's processes and files."""
         run, submitted = self.run, self.run.submission.submitted
         record = run.end_record()
-        recorded = record.ended if record else None
-        ended = inf if recorded is None else recorded
-        last = inf if self.is_active else _last_write(run) if recorded is None else ended
+        recorded_end = record.ended if record else None
+        end_time = inf if recorded_end is None else recorded_end
+        last_activity = inf if self.is_active else _last_write(run) if recorded_end is None else end_time
         run_dir, aliases = str(run.directory), run.path_variants
         if not run.scheduler.uses_slurm:
-            return JobIdentity(run_dir, run.submission.allocation, submitted, None, (), ended, last, aliases)
-        slurm_ended = ended if self.is_active or recorded is not None else None
+            return JobIdentity(
+                run_dir, run.submission.allocation, submitted, None, (), end_time, last_activity, aliases
+            )
+        slurm_end_time = end_time if self.is_active or recorded_end is not None else None
         ids = filter(record_trust.is_job_id, dict.fromkeys([*run.job_ids(), *run.slurm_ids()]))
-        others = tuple(job for job in ids if job != run.job_id)
-        return JobIdentity(run_dir, run.job_id, submitted, slurm_ended, others, ended, last, aliases)
+        other_ids = tuple(job for job in ids if job != run.job_id)
+        return JobIdentity(run_dir, run.job_id, submitted, slurm_end_time, other_ids, end_time, last_activity, aliases)
 
     @property
     def hostfiles(self) -> list[Path]:
@@ -72,13 +74,13 @@ def select_targets(words: Sequence[str], *, everything: bool, hostfile: Path | N
     """Select the jobs to clean up after.
 
     Args:
-        words: Names of the jobs, as for `select.select`, or of the scripts that they ran; all ended jobs of this user
-            where there are none.
-        everything: Select all ended jobs of this user; excludes words.
+        words: Jobs as for `hpcrun.jobs.run_selection.select_runs`, or names of scripts that jobs ran. If empty, all
+            ended jobs of this user are selected.
+        everything: Select all ended jobs of this user; not allowed together with words.
         hostfile: The nodes to clean, instead of those on which each job ran.
 
     Returns:
-        The jobs, and messages about jobs that are left out.
+        The selected jobs, and messages about jobs that are left out.
 
     Raises:
         HpcrunError: No job matches, or the records of a job are not trusted.
@@ -90,31 +92,31 @@ def select_targets(words: Sequence[str], *, everything: bool, hostfile: Path | N
         selected = [(run, False) for run in runs.list_runs() if run.job_id and not _is_clean(run)]
     else:
         selected = list({run.directory: (run, exact) for word in words for run, exact in _find_runs(word)}.values())
-    targets, notes = [], []
+    targets, messages = [], []
     selected, rejected = _split_trusted(selected)
     if rejected and (any(exact for exact, _ in rejected) or not (selected or not words)):
         raise next(error for exact, error in sorted(rejected, key=lambda one: not one[0]))
-    notes += [str(error) for _, error in rejected]
+    messages += [str(error) for _, error in rejected]
     job_states = schedulers.query_states([run for run, _ in selected])
     for run, exact in selected:
         state = job_states[run]
         nodes = hosts or job_nodes(run, state)
         if state.name == "UNKNOWN" and not nodes:
-            what = f"job {run.job_id} ({run.name}) is UNKNOWN ({state.reason}), and its nodes are not known either"
-            notes.append(f"{what}: name them with --hostfile FILE")
+            subject = f"job {run.job_id} ({run.name}) is UNKNOWN ({state.reason}), and its nodes are not known either"
+            messages.append(f"{subject}: name them with --hostfile FILE")
         elif state.finished or exact:
             targets.append(Target(run, state, nodes))
         else:
-            what = f"job {run.job_id} ({run.name}) is {state.name}"
-            notes.append(f"{what} and left alone: hpcrun cleanup {run.job_id} ends it")
+            subject = f"job {run.job_id} ({run.name}) is {state.name}"
+            messages.append(f"{subject} and left alone: hpcrun cleanup {run.job_id} ends it")
     if words and not targets:
         by_group = not any(exact for _, exact in selected)
-        raise HpcrunError("; ".join(notes), hint="name a job by its id to end it" if by_group else None)
-    return targets, notes
+        raise HpcrunError("; ".join(messages), hint="name a job by its id to end it" if by_group else None)
+    return targets, messages
 
 
 def _last_write(run: Run) -> float:
-    """Return when a job last wrote a file, in seconds since 1970: it did not end earlier."""
+    """Return when a job last wrote a file, in seconds since 1970; the job cannot have ended earlier."""
     times = [run.submission.submitted]
     for pattern in ("*_0_log.*", "logs/rank-*.log", "heartbeats/*.json", "starts.jsonl", "exit.json"):
         for file in run.directory.glob(pattern):
@@ -126,19 +128,19 @@ def _last_write(run: Run) -> float:
 def _split_trusted(
     selected: Sequence[tuple[Run, bool]],
 ) -> tuple[list[tuple[Run, bool]], list[tuple[bool, HpcrunError]]]:
-    """Split runs into those with trusted records and the errors of the others, each with its `_find_runs` flag."""
-    trusted, rejected = [], []
+    """Return the runs with trusted records, and the errors of all other runs, each with its flag of `_find_runs`."""
+    trusted_runs, errors = [], []
     for run, exact in selected:
         try:
             record_trust.require_trusted(run)
-            trusted.append((run, exact))
+            trusted_runs.append((run, exact))
         except HpcrunError as error:
-            rejected.append((exact, error))
-    return trusted, rejected
+            errors.append((exact, error))
+    return trusted_runs, errors
 
 
 def _find_runs(word: str) -> list[tuple[Run, bool]]:
-    """Return the runs that a word names, each with whether the word names this run rather than a group of runs."""
+    """Return the runs that a word selects, each with a flag: True if the word names this run, False for a pattern."""
     try:
         selected = run_selection.select_runs([word], purpose="modify")
     except run_selection.MissingRunError as error:
@@ -163,14 +165,14 @@ def _file_name(path: str) -> str:
 
 
 def job_nodes(run: Run, state: State) -> tuple[str, ...]:
-    """Return the nodes on which a job ran, from its scheduler and its files, each once."""
+    """Return the nodes on which a job ran, from its scheduler and its files, without duplicates."""
     nodes: dict[str, None] = {}
     if run.scheduler.uses_slurm and not re.match(r"$|None|\(", state.nodes):  # sacct: None assigned; squeue: (null)
         with suppress(HpcrunError):
             nodes |= dict.fromkeys(expand_nodelist(state.nodes))
     with suppress(HpcrunError):
         nodes |= dict.fromkeys(host.name for host in Allocation.from_hostfile(run.directory / "hostfile").hosts)
-    for names in run.nodes():  # including those before a requeue
+    for names in run.nodes():  # including nodes before a requeue
         with suppress(HpcrunError):
             nodes |= dict.fromkeys(expand_nodelist(names))
     nodes |= dict.fromkeys(clean.nodes if (clean := run.clean_record()) else ())
@@ -182,26 +184,26 @@ def job_nodes(run: Run, state: State) -> tuple[str, ...]:
 
 
 def is_same_host(host: str, node: str) -> bool:
-    """Return whether two names, one of which may have a domain, are names of the same host."""
+    """Return whether two names belong to the same host; one of them may include a domain."""
     return host == node or host.startswith(f"{node}.") or node.startswith(f"{host}.")
 
 
 def is_local_host(node: str) -> bool:
-    """Return whether a name is this host's."""
+    """Return whether a name is that of the local host."""
     return node == "localhost" or is_same_host(os.uname().nodename, node)
 
 
 def _is_clean(run: Run) -> bool:
-    """Return whether a job is recorded as clean and has not been started again since.
+    """Return whether a job is recorded as clean, and has not been started again since.
 
-    Records of earlier versions count only if the run directory has one path: they name no run directories.
+    Records of earlier versions name no run directories; they count only if the run directory has a single path.
     """
-    record, clean = run.exit_record(), run.clean_record()
-    begun = record.started if record else run.submission.submitted
-    cleaned_paths = clean.run_dirs or [str(run.directory)] if clean else ()
-    return bool(clean and clean.time > begun and set(run.path_variants) <= set(cleaned_paths))
+    exit_record, clean_record = run.exit_record(), run.clean_record()
+    start_time = exit_record.started if exit_record else run.submission.submitted
+    cleaned_paths = clean_record.run_dirs or [str(run.directory)] if clean_record else ()
+    return bool(clean_record and clean_record.time > start_time and set(run.path_variants) <= set(cleaned_paths))
 
 
 def can_be_cancelled(state: State) -> bool:
-    """Return whether Slurm may still have the job, so that it can be cancelled."""
+    """Return whether a job in this state can be cancelled, because Slurm may still know it."""
     return state.name in states.UNFINISHED_STATES - {"UNKNOWN"}

@@ -1,4 +1,4 @@
-"""Transports: the commands that run a Python program on nodes, locally, over ssh, or through Slurm."""
+"""Commands that run a Python program on nodes: locally, over ssh, or through Slurm."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Transport:
     """A way to run a Python program, read from stdin, on nodes.
 
     Attributes:
-        kind: On this host, over ssh, as a step of a running job, or as a new job.
-        python: The Python to run the program with, where the node has it.
-        options: For Slurm, the srun options that select the job or describe the new one.
+        kind: ``here``: on this host; ``ssh``: over ssh; ``step``: as a step of a running job; ``job``: as a new job.
+        python: The Python interpreter that runs the program; python3 on nodes that do not have it.
+        options: The srun options that select the running job, or that describe the new job.
     """
 
     kind: Literal["here", "ssh", "step", "job"]
@@ -36,20 +36,20 @@ class Transport:
         """Return the command that runs a program on nodes.
 
         Args:
-            nodes: The nodes; only Slurm reaches several.
-            minutes: The time limit of a new job.
+            nodes: The nodes; only one unless Slurm runs the program.
+            minutes: The time limit of a new job, in minutes.
         """
         if self.kind == "here":
             return [sys.executable, "-IS", "-"]
-        # the job's own Python where the node has it
+        # the job's own Python if the node has it
         python = ["sh", "-c", 'command -v "$0" >/dev/null 2>&1 && exec "$0" -IS -; exec python3 -IS -', self.python]
         if self.kind == "ssh":
             return [*_SSH, "--", *nodes, shlex.join(python)]
-        many = [f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}"]
+        node_options = [f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}"]
         # a failure on one node must not end the tasks on the others
-        tasks = ["--ntasks-per-node=1", "--cpus-per-task=1", "--mpi=none", "--kill-on-bad-exit=0", "--wait=0"]
-        limits = ["--job-name=hpcrun-cleanup", f"--time={minutes}", "--immediate=5"] if self.kind == "job" else []
-        return ["srun", "--quiet", *limits, *self.options, *many, *tasks, "--chdir=/", *python]
+        task_options = ["--ntasks-per-node=1", "--cpus-per-task=1", "--mpi=none", "--kill-on-bad-exit=0", "--wait=0"]
+        job_options = ["--job-name=hpcrun-cleanup", f"--time={minutes}", "--immediate=5"] if self.kind == "job" else []
+        return ["srun", "--quiet", *job_options, *self.options, *node_options, *task_options, "--chdir=/", *python]
 
 
 def local_transport() -> Transport:
@@ -63,10 +63,10 @@ def ssh_transport(python: str) -> Transport:
 
 
 def step_transport(python: str, job_id: str) -> Transport:
-    """Return the transport to the nodes of a running Slurm job: a step that overlaps the job's own."""
+    """Return the transport to the nodes of a running Slurm job: a step that overlaps the job's other steps."""
     return Transport("step", python, (f"--jobid={job_id}", "--overlap", "--mem=0"))
 
 
 def job_transport(python: str, options: Sequence[str]) -> Transport:
-    """Return the transport to nodes of a Slurm cluster through a new, short job, which must start at once."""
+    """Return the transport to nodes of a Slurm cluster through a short new job, which must start at once."""
     return Transport("job", python, tuple(options))

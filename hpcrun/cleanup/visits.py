@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 MAX_PARALLEL_COMMANDS = 64
 START_SECONDS = {"here": 60.0, "ssh": 30.0, "step": 60.0, "job": 180.0}
-"""Timeout for the start of the program on a node; before a job, Slurm runs its Prolog."""
+"""Timeout in s for the start of the program on a node, by kind of transport; Slurm runs its Prolog before a job."""
 
 COMPLETING_SECONDS = 60.0
-"""Timeout for a node on which a job is completing, Epilog included."""
+"""Timeout in s for a node on which a job is completing, Epilog included."""
 
 POLL_SECONDS = 1.0
 
@@ -35,7 +35,7 @@ _COMMAND_NAMES = {"here": "here", "ssh": "ssh", "step": "srun", "job": "srun"}
 _JOB_VARIABLES = (
     "HPCRUN_RUN_DIR",
     "HPCRUN_JOB_ID",
-)  # with them, the cleanup program would look like the job's own process
+)  # they would make the cleanup program look like a process of the job
 _STATE_FLAGS = re.compile(r"[*~#!%$@^+-]+$")  # sinfo(1), NODE STATE CODES
 _FREE_STATES = {"idle", "completing", "planned"}
 _USABLE_STATES = {*_FREE_STATES, "mixed"}
@@ -50,7 +50,7 @@ class Visit:
         node: The node.
         transports: The transports to try in turn until one reaches the node.
         request: The request to the program, see `hpcrun.cleanup.node.main`.
-        slurm_conf: The slurm.conf of the Slurm that has the node, see `hpcrun.jobs.runs.Run.slurm_conf`.
+        slurm_conf: The slurm.conf of the node's cluster, see `hpcrun.jobs.runs.Run.slurm_conf`.
     """
 
     node: str
@@ -61,14 +61,14 @@ class Visit:
 
 @dataclass(frozen=True)
 class NodeResult:
-    """The result of a visit.
+    """The result of the cleanup of one node.
 
     Attributes:
         node: The node.
-        jobs: What was found and done, by run directory; empty if the node was not reached.
-        error: Why the node was not reached; empty if it was.
-        slurm_conf: The slurm.conf of the Slurm that has the node: another Slurm may have a node of the same name.
-        unattributed: The processes that may belong to a job.
+        jobs: The report on each job, by run directory; empty if the node was not reached.
+        error: Why the node was not reached; empty if it was reached.
+        slurm_conf: The slurm.conf of the node's cluster; another cluster may have a node of the same name.
+        unattributed: Processes that may belong to a job, but name none.
     """
 
     node: str
@@ -80,13 +80,13 @@ class NodeResult:
 
 @dataclass
 class _Group:
-    """Visits that share a transport.
+    """Visits to nodes through the same transport.
 
     Attributes:
         transport: The transport.
-        pending: The visits without a reply, by node.
-        replies: The replies of nodes.
-        errors: Why nodes have not been reached so far.
+        pending: The visits without a reply so far, by node.
+        replies: The replies, by node.
+        errors: Why nodes have not been reached so far, by node.
     """
 
     transport: Transport
@@ -94,9 +94,9 @@ class _Group:
     replies: dict[str, dict[str, Any]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
-    def drop_node(self, node: str, why: str) -> None:
+    def drop_node(self, node: str, reason: str) -> None:
         """Record that a node cannot be reached, and do not try it again."""
-        self.errors[node] = why
+        self.errors[node] = reason
         self.pending.pop(node, None)
 
     def run_command(self, nodes: Sequence[str]) -> Replies:
@@ -112,24 +112,26 @@ class _Group:
         command = self.transport.command(nodes, minutes=math.ceil((START_SECONDS["job"] + kill_seconds) / 60))
         timeout = START_SECONDS[self.transport.kind] + kill_seconds
         replies = run_on_nodes(command, build_program(_merge_requests(visits)), environment, len(nodes), timeout)
-        last = f"no reply within {timeout:g} s" if replies.timed_out else (replies.stderr_lines or ["no reply"])[-1]
+        error_text = (
+            f"no reply within {timeout:g} s" if replies.timed_out else (replies.stderr_lines or ["no reply"])[-1]
+        )
         for node in nodes:
             reply = replies.by_node.get(node) or (replies.by_node.get("") if len(nodes) == 1 else None)
             if reply:
                 self.replies[node] = reply
                 del self.pending[node]
             else:
-                self.errors[node] = last.removeprefix("srun: ").removeprefix("error: ")
+                self.errors[node] = error_text.removeprefix("srun: ").removeprefix("error: ")
         for node in set(_LAUNCH_FAILED.findall("\n".join(replies.stderr_lines))) & set(self.pending):
             self.drop_node(node, "Slurm cannot launch a task on it")
         return replies
 
 
 def _merge_requests(visits: Sequence[Visit]) -> dict[str, Any]:
-    """Return one request for several visits, which contains each job once."""
-    first = visits[0].request
+    """Merge the requests of several visits to one request, which contains each job once."""
+    common_request = visits[0].request
     if len(visits) == 1:
-        return first
+        return common_request
     jobs = {job["run_dir"]: job for visit in visits for job in visit.request["jobs"]}
     indices = {run_dir: index for index, run_dir in enumerate(jobs)}
     nodes = {
@@ -139,26 +141,28 @@ def _merge_requests(visits: Sequence[Visit]) -> dict[str, Any]:
         }
         for visit in visits
     }
-    return {**first, "jobs": list(jobs.values()), "nodes": nodes}
+    return {**common_request, "jobs": list(jobs.values()), "nodes": nodes}
 
 
 def visit_nodes(visits: Sequence[Visit]) -> list[NodeResult]:
-    """Visit nodes in parallel, and return the results in order."""
+    """Visit nodes in parallel, and return the results in the order of the visits."""
     replies: dict[tuple[str, str | None], dict[str, Any]] = {}
     errors: dict[tuple[str, str | None], list[str]] = {}
-    for turn in range(max((len(visit.transports) for visit in visits), default=0)):
+    for attempt in range(max((len(visit.transports) for visit in visits), default=0)):
         groups: dict[tuple[Transport, str | None, str], _Group] = {}
         for visit in visits:
-            if (visit.node, visit.slurm_conf) not in replies and turn < len(visit.transports):
-                transport = visit.transports[turn]
+            if (visit.node, visit.slurm_conf) not in replies and attempt < len(visit.transports):
+                transport = visit.transports[attempt]
                 key = (transport, visit.slurm_conf, "" if transport.uses_slurm else visit.node)
                 groups.setdefault(key, _Group(transport, {})).pending[visit.node] = visit
         with ThreadPoolExecutor(MAX_PARALLEL_COMMANDS) as pool:
             list(pool.map(_visit_group, groups.values()))
-        for (transport, conf, _), group in groups.items():
-            replies |= {(node, conf): reply for node, reply in group.replies.items()}
+        for (transport, slurm_conf, _), group in groups.items():
+            replies |= {(node, slurm_conf): reply for node, reply in group.replies.items()}
             for node in set(group.errors) - set(group.replies):
-                errors.setdefault((node, conf), []).append(f"{_COMMAND_NAMES[transport.kind]}: {group.errors[node]}")
+                errors.setdefault((node, slurm_conf), []).append(
+                    f"{_COMMAND_NAMES[transport.kind]}: {group.errors[node]}"
+                )
     return [_node_result(visit, replies.get((visit.node, visit.slurm_conf)), errors) for visit in visits]
 
 
@@ -168,15 +172,15 @@ def _node_result(
     if reply is None:
         error = "; ".join(errors.get((visit.node, visit.slurm_conf), ()))
         return NodeResult(visit.node, {}, error, visit.slurm_conf)
-    by_job = zip(visit.request["jobs"], reply["jobs"], strict=True)
-    unattributed = tuple({**one, "command": mask_command(one["command"])} for one in reply["unattributed"])
-    jobs = {job["run_dir"]: report for job, report in by_job}
+    job_reports = zip(visit.request["jobs"], reply["jobs"], strict=True)
+    unattributed = tuple({**process, "command": mask_command(process["command"])} for process in reply["unattributed"])
+    jobs = {job["run_dir"]: report for job, report in job_reports}
     return NodeResult(visit.node, jobs, "", visit.slurm_conf, unattributed)
 
 
 def _visit_group(group: _Group) -> None:
-    """Visit nodes by one command, without the nodes that make it fail; then visit the remaining nodes one by one."""
-    free = _drop_unavailable_nodes(group) if group.transport.kind == "job" else []
+    """Visit all nodes by one command, drop nodes that make it fail; then visit the remaining nodes one by one."""
+    idle_nodes = _drop_unavailable_nodes(group) if group.transport.kind == "job" else []
     timed_out = False
     while nodes := list(group.pending):
         timed_out = group.run_command(nodes).timed_out
@@ -184,8 +188,8 @@ def _visit_group(group: _Group) -> None:
             break
     if timed_out or not group.transport.uses_slurm:
         return
-    if 0 < len(free := [node for node in free if node in group.pending]) < len(group.pending):
-        group.run_command(free)  # Slurm allocates all requested nodes or none, and partly used nodes may be full
+    if 0 < len(idle_nodes := [node for node in idle_nodes if node in group.pending]) < len(group.pending):
+        group.run_command(idle_nodes)  # Slurm allocates all requested nodes or none, and partly used nodes may be full
     if len(nodes) > 1 and group.pending:
         with ThreadPoolExecutor(MAX_PARALLEL_COMMANDS) as pool:
             list(pool.map(lambda node: group.run_command([node]), list(group.pending)))
@@ -194,11 +198,11 @@ def _visit_group(group: _Group) -> None:
 def _drop_unavailable_nodes(group: _Group) -> list[str]:
     """Drop nodes on which Slurm cannot start a job now, and return the idle nodes.
 
-    Slurm would reject a job that requests one of the dropped nodes, or keep it pending.
+    Slurm would reject a job that requests a dropped node, or keep the job pending.
     """
     states, deadline = _query_node_states(group), time.monotonic() + COMPLETING_SECONDS
     while "completing" in {state for state, _ in states.values()} and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)  # for the end of the job, or its Epilog
+        time.sleep(POLL_SECONDS)  # wait for the end of the job or of its Epilog
         states = _query_node_states(group)
     for node, (state, reason) in states.items():
         if state == "allocated":
@@ -209,12 +213,12 @@ def _drop_unavailable_nodes(group: _Group) -> list[str]:
 
 
 def _query_node_states(group: _Group) -> dict[str, tuple[str, str]]:
-    """Return each node's state in Slurm, with Slurm's reason; empty if Slurm does not answer."""
-    conf = next(iter(group.pending.values())).slurm_conf
+    """Return the state of each node in Slurm, and Slurm's reason; empty if Slurm does not answer."""
+    slurm_conf = next(iter(group.pending.values())).slurm_conf
     command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(group.pending)}", "--format=%N|%T|%E"]
-    found = {}
-    for node, state, reason in SlurmClient(conf).query_table(command, 3, optional_columns=2) or ():
+    states = {}
+    for node, state, reason in SlurmClient(slurm_conf).query_table(command, 3, optional_columns=2) or ():
         if node in group.pending:
-            unresponsive = "not responding, " * ("*" in state)
-            found[node] = (unresponsive + _STATE_FLAGS.sub("", state), reason)
-    return found
+            prefix = "not responding, " * ("*" in state)
+            states[node] = (prefix + _STATE_FLAGS.sub("", state), reason)
+    return states
