@@ -1,8 +1,8 @@
-"""The command line: arguments in, one call, output out. No logic here."""
+"""The command line: each module parses the arguments of a command, calls other modules, and prints the result."""
 
 import atexit
 import gc
 
-# Most commands end within a second, of which the garbage collector would take a fifth, a large part of it at exit.
+# Most commands run for less than a second; garbage collection would take a fifth of it, mostly at exit.
 gc.set_threshold(200_000)
 atexit.register(gc.freeze)

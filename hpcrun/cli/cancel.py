@@ -1,4 +1,4 @@
-"""``hpcrun cancel``: stop jobs, and report what each one waits for and how it ended."""
+"""``hpcrun cancel``: stop jobs, and report how each job ended."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -51,45 +51,50 @@ def cancel(
         raise HpcrunError("no job was named", hint=run_selection.SELECTION_HINT)
     names = states.parse_states(state) if state is not None else frozenset[str]()
     earliest = run_selection.parse_time(since) if since is not None else None
-    removed: list[Run] = []
+    removed_runs: list[Run] = []
     error: run_selection.MissingRunError | None = None
     matching: Sequence[StatusRow] = []
     try:
         matching = status_rows.select_rows(
-            words, schedulers.query_states, states=names, since=earliest, missing_runs=removed, purpose="modify"
+            words, schedulers.query_states, states=names, since=earliest, missing_runs=removed_runs, purpose="modify"
         )
     except run_selection.MissingRunError as raised:
-        removed, error = list(raised.runs), raised
+        removed_runs, error = list(raised.runs), raised
     named_singly = bool(words) and all(map(run_selection.names_one_run, words))
-    # a job in state UNKNOWN is cancelled only where the user named it; a pattern selects pending and running jobs
-    wanted = [row for row in matching if (not row.finished if named_singly else row.active)]
+    # a job in state UNKNOWN is cancelled only if the user named it; a pattern selects pending and running jobs
+    selected_rows = [row for row in matching if (not row.finished if named_singly else row.active)]
     without_directory = {
-        run: now for run, now in find_jobs_without_directory(removed).items() if not names or now.name in names
+        run: current_state
+        for run, current_state in find_jobs_without_directory(removed_runs).items()
+        if not names or current_state.name in names
     }
-    if not (wanted or without_directory):
+    if not (selected_rows or without_directory):
         raise error or _nothing_to_cancel(matching)
     if (
-        len(wanted) + len(without_directory) > 1
+        len(selected_rows) + len(without_directory) > 1
         and not yes
         and (not words or any(map(run_selection.is_wildcard, words)))
     ):
         _confirm(
             [
-                *((row.job_id, row.name, row.state, row.elapsed) for row in wanted),
-                *((run.job_id, run.name, now.name, now.elapsed) for run, now in without_directory.items()),
+                *((row.job_id, row.name, row.state, row.elapsed) for row in selected_rows),
+                *(
+                    (run.job_id, run.name, current_state.name, current_state.elapsed)
+                    for run, current_state in without_directory.items()
+                ),
             ]
         )
     for run in without_directory:
         run.scheduler.cancel(run)
         output.message(f"job {run.job_id} is being cancelled; its run directory {run.directory} is gone")
-    if wanted:
-        cancel_runs([Run(Path(row.run_dir)) for row in wanted])
+    if selected_rows:
+        cancel_runs([Run(Path(row.run_dir)) for row in selected_rows])
 
 
 def _nothing_to_cancel(rows: "Sequence[StatusRow]") -> HpcrunError:
     if len(rows) != 1:
-        what = f"none of these {len(rows)} jobs is pending or running" if rows else "no job matches"
-        return HpcrunError(what, hint="hpcrun status lists them", exit_code=1)
+        message = f"none of these {len(rows)} jobs is pending or running" if rows else "no job matches"
+        return HpcrunError(message, hint="hpcrun status lists them", exit_code=1)
     row = rows[0]
     if row.job_id is None and row.faults:
         return HpcrunError(f"{row.run_dir}: {row.faults}", hint="its job id is unknown: squeue --me lists your jobs")
@@ -111,15 +116,15 @@ def _confirm(jobs: "Sequence[tuple[str | None, str, str, str]]") -> None:
     for job_id, name, state, elapsed in jobs:
         output.message(f"  {job_id}  {name}  {describe_state(state)}  {elapsed}".rstrip())
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        what = f"cancelling {len(jobs)} jobs needs confirmation, and there is no terminal to ask on"
-        raise HpcrunError(what, hint="--yes cancels them all")
+        message = f"cancelling {len(jobs)} jobs needs confirmation, and there is no terminal to ask on"
+        raise HpcrunError(message, hint="--yes cancels them all")
     if not typer.confirm(f"Cancel these {len(jobs)} jobs?", err=True):
         output.message("no job was cancelled")
         raise typer.Exit(1)
 
 
 class CancelProgress:
-    """Prints what stopping jobs waits for, first after `FIRST_MESSAGE_SECONDS`.
+    """Prints how long the cancellation of jobs has waited for checkpoints, first after `FIRST_MESSAGE_SECONDS`.
 
     Args:
         kill_requested: Returns whether to kill the ranks without waiting for checkpoints.
@@ -130,37 +135,38 @@ class CancelProgress:
         self.next_message = FIRST_MESSAGE_SECONDS
 
     def __call__(self, remaining: "Sequence[StoppedJob]", seconds: float) -> bool:
-        """Print what is waited for, and return whether to kill the ranks now."""
+        """Print the waiting time if a message is due, and return whether to kill the ranks now."""
         if remaining and seconds >= self.next_message:
             self.next_message = seconds + MESSAGE_INTERVAL_SECONDS
-            what = f"job {remaining[0].run.job_id}" if len(remaining) == 1 else f"{len(remaining)} jobs"
-            most = max(each.grace_seconds for each in remaining)
+            subject = f"job {remaining[0].run.job_id}" if len(remaining) == 1 else f"{len(remaining)} jobs"
+            grace_seconds = max(stopped_job.grace_seconds for stopped_job in remaining)
             output.message(
-                f"{what}: waiting {seconds:.0f} of at most {most:.0f} s for a checkpoint; Ctrl+C kills the ranks now"
+                f"{subject}: waiting {seconds:.0f} of at most {grace_seconds:.0f} s for a checkpoint; "
+                "Ctrl+C kills the ranks now"
             )
         return self.kill_requested()
 
 
 def cancel_runs(runs: "Sequence[Run]") -> None:
-    """Cancel jobs and print how each one ended; Ctrl+C kills those that still run.
+    """Cancel jobs and print how each job ended; Ctrl+C kills jobs that still run.
 
     Raises:
         HpcrunError: The only job could not be cancelled.
-        Exit: One of several could not be cancelled.
+        Exit: At least one of several jobs could not be cancelled.
     """
     from hpcrun.schedulers.stopping import stop
 
     interrupts: list[int] = []
-    previous = signal.signal(signal.SIGINT, lambda number, _frame: interrupts.append(number))
+    previous_handler = signal.signal(signal.SIGINT, lambda number, _frame: interrupts.append(number))
     try:
         stops = stop(runs, CancelProgress(lambda: bool(interrupts)))
     finally:
-        signal.signal(signal.SIGINT, previous)
-    for each in stops:
-        if each.error and len(stops) == 1:
-            raise each.error
-        output.message(f"ERROR: {each.error}" if each.error else format_stop(each))
-    if any(each.error for each in stops):
+        signal.signal(signal.SIGINT, previous_handler)
+    for stopped_job in stops:
+        if stopped_job.error and len(stops) == 1:
+            raise stopped_job.error
+        output.message(f"ERROR: {stopped_job.error}" if stopped_job.error else format_stop(stopped_job))
+    if any(stopped_job.error for stopped_job in stops):
         raise typer.Exit(1)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hpcrun.cleanup.visits import NodeResult, Visit
 
 WAIT_MESSAGE_SECONDS = 5.0
-"""Delay of the message that nodes have not answered yet."""
+"""Time in s after which a message says that nodes have not answered yet."""
 
 MAX_NAMED_JOBS = 5
 MAX_LISTED_PROCESSES = 20
@@ -87,25 +87,26 @@ def cleanup(
         output.message(note)
     running = [target for target in selected if target.is_active]
     for target in running:
-        what = f"job {target.run.job_id} ({target.run.name}) is {target.state.name}"
+        subject = f"job {target.run.job_id} ({target.run.name}) is {target.state.name}"
         if target.state.name == "UNKNOWN":
             output.message(
-                f"{what} ({target.state.reason}): cleanup ends its processes on {pluralize(len(target.nodes), 'node')}"
+                f"{subject} ({target.state.reason}): cleanup ends its processes on "
+                f"{pluralize(len(target.nodes), 'node')}"
             )
         else:
-            output.message(f"{what}: cleanup ends it")
+            output.message(f"{subject}: cleanup ends it")
     terminal = sys.stdin.isatty()
     # without a terminal, --force replaces the confirmation, but not for running jobs
     confirmed = yes or (force and not terminal and not running)
     unreached: list[NodeResult] = []
     if dry_run or not confirmed:
-        results = _visit(coordinator.plan_visits(selected, dry_run=True, force=force, grace=grace))
+        results = _visit_nodes(coordinator.plan_visits(selected, dry_run=True, force=force, grace=grace))
         unreached = [result for result in results if result.error]
-        anything = _list(selected, results) or bool(running)
-        if not dry_run and not anything:
+        has_leftovers_to_clean = _list_processes_and_files(selected, results) or bool(running)
+        if not dry_run and not has_leftovers_to_clean:
             coordinator.record_clean_jobs(selected, results)
         hostfiles = [str(file) for target in selected for file in target.hostfiles]
-        if dry_run or not anything:
+        if dry_run or not has_leftovers_to_clean:
             _report(selected, results, hostfiles, as_json=as_json, cleaned=False, left=False)
         if not terminal:
             hint = "--yes" if running else "--yes (or --force)"
@@ -117,14 +118,14 @@ def cleanup(
     unreachable = {(result.node, result.slurm_conf) for result in unreached}
     visits = coordinator.plan_visits(selected, dry_run=False, force=force, grace=grace)
     visits = [visit for visit in visits if (visit.node, visit.slurm_conf) not in unreachable]
-    results = [*_visit(visits), *unreached]
+    results = [*_visit_nodes(visits), *unreached]
     _report(
         selected, results, coordinator.record_clean_jobs(selected, results), as_json=as_json, cleaned=True, left=False
     )
 
 
-def _list(targets: Sequence[Target], results: Sequence[NodeResult]) -> bool:
-    """List the processes and files to clean up, and return whether there are any."""
+def _list_processes_and_files(targets: Sequence[Target], results: Sequence[NodeResult]) -> bool:
+    """Print the processes and files to clean up; return whether there are any."""
     ids = {str(target.run.directory): target.run.job_id for target in targets}
     lines = []
     for result in results:
@@ -147,7 +148,7 @@ def _report(
     cleaned: bool,
     left: bool,
 ) -> None:
-    """Print what was cleaned up, and exit with 1 if something is left."""
+    """Print the result of a cleanup, and exit with code 1 if processes or files are left."""
     from hpcrun.cleanup.coordinator import has_leftovers
 
     ids = {str(target.run.directory): target.run.job_id for target in targets}
@@ -187,18 +188,18 @@ def _report(
         ]
         output.value({"clean": not failed, "hostfiles_removed": list(hostfiles) if cleaned else [], "nodes": nodes})
     else:
-        _table(results, hostfiles, cleaned=cleaned)
+        _print_table(results, hostfiles, cleaned=cleaned)
     raise typer.Exit(int(failed))
 
 
 def _list_unattributed(result: NodeResult) -> None:
-    """List the user's processes of unknown jobs, which the user has to end."""
+    """Print processes that may belong to a job, which the user has to end."""
     if not result.unattributed:
         return
-    what = "1 process" if len(result.unattributed) == 1 else f"{len(result.unattributed)} processes"
+    process_count = "1 process" if len(result.unattributed) == 1 else f"{len(result.unattributed)} processes"
     output.message(
-        f"{result.node}: not ended: {what} of yours that started during the job, and may belong to it or not, because "
-        "environment, cgroup and parents name no job"
+        f"{result.node}: not ended: {process_count} of yours that started during the job, and may belong to it or not, "
+        "because environment, cgroup and parents name no job"
     )
     for process in result.unattributed[:MAX_LISTED_PROCESSES]:
         command = process["command"][:MAX_COMMAND_CHARACTERS]
@@ -207,12 +208,12 @@ def _list_unattributed(result: NodeResult) -> None:
         output.message(f"{result.node}: and {len(result.unattributed) - MAX_LISTED_PROCESSES} more; --json lists all")
 
 
-def _visit(visits: Sequence[Visit]) -> list[NodeResult]:
-    """Visit nodes, and print a message if it takes long."""
+def _visit_nodes(visits: Sequence[Visit]) -> list[NodeResult]:
+    """Visit nodes, and print a message if they do not answer soon."""
     from hpcrun.cleanup.visits import visit_nodes
 
-    what = f"waiting for {pluralize(len(visits), 'node')}: Slurm may run its Prolog there first"
-    timer = threading.Timer(WAIT_MESSAGE_SECONDS, output.message, [what])
+    message = f"waiting for {pluralize(len(visits), 'node')}: Slurm may run its Prolog there first"
+    timer = threading.Timer(WAIT_MESSAGE_SECONDS, output.message, [message])
     if any(transport.uses_slurm for visit in visits for transport in visit.transports):
         timer.start()
     try:
@@ -228,24 +229,24 @@ def _removal_command(node: str, path: str) -> str:
     return f"; to remove it: {words if is_local_host(node) else shlex.join(['ssh', node, words])}"
 
 
-def _table(results: Sequence[NodeResult], hostfiles: Sequence[str], *, cleaned: bool) -> None:
+def _print_table(results: Sequence[NodeResult], hostfiles: Sequence[str], *, cleaned: bool) -> None:
     rows: list[list[object]] = []
     for result in results:
         reports: list[dict[str, Any]] = list(result.jobs.values())
         survivors = sum(len(report["survivors"]) for report in reports)
         processes = sum(len(report["processes"]) for report in reports)
         files = sum(len(report["removed" if cleaned else "files"]) for report in reports)
-        left = sum(len(report["left"]) for report in reports) + (survivors if cleaned else 0)
+        left_count = sum(len(report["left"]) for report in reports) + (survivors if cleaned else 0)
         if result.error:
             rows.append([result.node, "", "", "not reached"])
-        elif processes or files or left:
-            rows.append([result.node, max(processes - survivors, 0) if cleaned else processes, files, left])
+        elif processes or files or left_count:
+            rows.append([result.node, max(processes - survivors, 0) if cleaned else processes, files, left_count])
     if rows:
         headings = ("processes ended", "files removed", "left") if cleaned else ("processes", "files", "in doubt")
         output.table(("node", *headings), rows)
     if hostfiles:
         output.message(f"hostfiles{' removed' * cleaned}: {len(hostfiles)}")
     if not rows and not hostfiles:
-        doubtful = any(result.unattributed for result in results)
-        what = "nothing that certainly belongs to a job is left" if doubtful else "there is nothing to clean up"
-        output.message(f"{what} on {pluralize(len(results), 'node')}" if results else what)
+        is_doubtful = any(result.unattributed for result in results)
+        message = "nothing that certainly belongs to a job is left" if is_doubtful else "there is nothing to clean up"
+        output.message(f"{message} on {pluralize(len(results), 'node')}" if results else message)

@@ -43,18 +43,20 @@ def compare(
 
     runs = run_selection.select_in_order(jobs or [])
     if len(runs) < 2:
-        what = f"only {runs[0].name} was named" if runs else "no run was named"
-        raise HpcrunError(f"compare needs at least two runs: {what}", hint=run_selection.SELECTION_HINT)
+        problem = f"only {runs[0].name} was named" if runs else "no run was named"
+        raise HpcrunError(f"compare needs at least two runs: {problem}", hint=run_selection.SELECTION_HINT)
     records = [collect_facts(run) for run in runs]
     rows = comparing.compare_facts(records)
-    shown = [row for row in rows if everything or row.differs]
+    shown_rows = [row for row in rows if everything or row.differs]
     diffs = [comparing.diff_scripts(runs[0], run) for run in runs[1:]] if script else []
     if as_json:
         scripts = {"scripts": diffs} if script else {}
-        output.value({"runs": [run.summary() for run in runs], "rows": [row.as_json() for row in shown], **scripts})
+        output.value(
+            {"runs": [run.summary() for run in runs], "rows": [row.as_json() for row in shown_rows], **scripts}
+        )
         return
-    if shown:
-        _table(runs, shown)
+    if shown_rows:
+        _table(runs, shown_rows)
     for diff in filter(None, diffs):
         output.show(f"\n{diff}".removesuffix("\n"))
     if not any(row.differs for row in rows):
@@ -62,8 +64,8 @@ def compare(
     elif not any(row.differs and row.is_input for row in rows):
         output.message("all recorded inputs are equal; only the results differ")
     for section in OPTIONAL_SECTIONS:
-        for number in comparing.runs_without_section(records, section):
-            output.message(f"{_title(runs[number])}: no {section} recorded, and none compared")
+        for run_index in comparing.runs_without_section(records, section):
+            output.message(f"{_title(runs[run_index])}: no {section} recorded, and none compared")
 
 
 def _title(run: "Run") -> str:
@@ -71,7 +73,7 @@ def _title(run: "Run") -> str:
 
 
 def _table(runs: "Sequence[Run]", rows: "Sequence[ComparisonRow]") -> None:
-    """Print one column per run, or one row per run where there are more runs than values."""
+    """Print a table with one column per run, or with one row per run if there are more runs than values."""
     from hpcrun.jobs.result_format import format_value
 
     def cell(value: Any) -> str:
@@ -81,7 +83,10 @@ def _table(runs: "Sequence[Run]", rows: "Sequence[ComparisonRow]") -> None:
         keys = [row.key for row in rows]
         output.table(
             ("run", *(f"{row.key} ({row.section})" if keys.count(row.key) > 1 else row.key for row in rows)),
-            [(_title(run), *(cell(row.masked_values[number]) for row in rows)) for number, run in enumerate(runs)],
+            [
+                (_title(run), *(cell(row.masked_values[run_index]) for row in rows))
+                for run_index, run in enumerate(runs)
+            ],
         )
         return
     previous_section = ""

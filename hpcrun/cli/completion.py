@@ -4,14 +4,14 @@ from __future__ import annotations
 
 
 def workloads(incomplete: str) -> list[str]:
-    """Return the bundled workloads that begin with a text."""
+    """Return the names of bundled workloads that begin with a text."""
     from hpcrun import workload
 
     return [name for name in workload.bundled_names() if name.startswith(incomplete)]
 
 
 def sites(incomplete: str) -> list[str]:
-    """Return the sites that begin with a text."""
+    """Return the names of sites that begin with a text."""
     from hpcrun.sites import loader
 
     return [name for name in sorted(loader.list_site_files()) if name.startswith(incomplete)]
@@ -37,7 +37,7 @@ def states(incomplete: str) -> list[str]:
 
 
 def layers(incomplete: str) -> list[str]:
-    """Return the added layers that begin with a text."""
+    """Return the names of added layers that begin with a text."""
     from hpcrun import paths
 
     return [layer["name"] for layer in paths.added_layers() if layer["name"].startswith(incomplete)]

@@ -48,11 +48,17 @@ def config(as_json: Json = False) -> None:
     invalid = None
     try:
         loaded_site = loader.load_selected_site()
-        used = set(loaded_site.origins.values())
+        used_files = set(loaded_site.origins.values())
         files = [
-            str(file) for _, folder in reversed(paths.config_layers()) for file in sorted(used) if file.parent == folder
+            str(file)
+            for _, folder in reversed(paths.config_layers())
+            for file in sorted(used_files)
+            if file.parent == folder
         ]
-        files = [*sorted({str(file) for file in used} - set(files)), *files]  # first a file that HPCRUN_SITE names
+        files = [
+            *sorted({str(file) for file in used_files} - set(files)),
+            *files,
+        ]  # a file that HPCRUN_SITE names comes first
         site |= {"name": loaded_site.site.name, "files": files, "valid": True}
     except HpcrunError as error:
         invalid = error
@@ -60,7 +66,10 @@ def config(as_json: Json = False) -> None:
         output.value({"layers": layers, "environment": variables, "site": site if site["files"] else None})
     else:
         columns = ("layer", "folder", "sites", "templates")
-        output.table(columns, [(one["layer"], _format_folder(one), *_format_lists(one)) for one in layers])
+        output.table(
+            columns,
+            [(layer_row["layer"], _format_folder(layer_row), *_format_lists(layer_row)) for layer_row in layers],
+        )
         print()
         rows = [(name, variables[name] or "not set", meaning) for name, meaning in VARIABLES.items()]
         output.table(("variable", "value", "meaning"), rows)

@@ -91,8 +91,8 @@ def _show(setup: CudaSetup, *, as_json: bool) -> None:
     if as_json:
         links = {str(link): target for link, target in setup.links.items()}
         values = asdict(setup)
-        looked, says = values.pop("searched"), values.pop("messages")
-        output.value({"looked": looked, **values, "says": says, "links": links})
+        searched_places, messages = values.pop("searched"), values.pop("messages")
+        output.value({"looked": searched_places, **values, "says": messages, "links": links})
         return
     rows = [
         (

@@ -79,7 +79,7 @@ def doctor(
     from hpcrun.doctor import checks
     from hpcrun.doctor.context import create_context
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell made this process ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also if a shell made this process ignore SIGINT
     signal.signal(signal.SIGTERM, _exit_on_signal)
     requested = {
         "nodes": nodes, "partition": partition, "account": account, "qos": qos, "time": time,
@@ -115,7 +115,7 @@ def _report_invalid_site(site: str | None, error: HpcrunError, *, as_json: bool)
     """Print that the site file is not valid, and return the exit code.
 
     Raises:
-        HpcrunError: There is no such site.
+        HpcrunError: There is no site of this name.
     """
     from hpcrun.sites import loader
 
@@ -132,7 +132,7 @@ def _report_invalid_site(site: str | None, error: HpcrunError, *, as_json: bool)
 def _prepare_job(
     context: CheckContext, timeout: str, *, as_json: bool
 ) -> Callable[[list[Finding]], tuple[list[Finding], dict[str, Any]]]:
-    """Return a function that runs the job and checks its nodes, given the findings on this host.
+    """Return a function that takes the findings on this host, runs the job, and checks its nodes.
 
     Raises:
         HpcrunError: The options of the job are not valid.
@@ -147,4 +147,4 @@ def _prepare_job(
         if context.requested:
             raise
         plan = error
-    return lambda here: doctor_job.check_nodes(context, plan, here, seconds, as_json=as_json)
+    return lambda host_findings: doctor_job.check_nodes(context, plan, host_findings, seconds, as_json=as_json)

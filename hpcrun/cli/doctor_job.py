@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 
 def check_nodes(
-    context: CheckContext, plan: Plan | HpcrunError, here: Sequence[Finding], timeout: float, *, as_json: bool
+    context: CheckContext, plan: Plan | HpcrunError, host_findings: Sequence[Finding], timeout: float, *, as_json: bool
 ) -> tuple[list[Finding], dict[str, Any]]:
-    """Run the job, and print the findings on its nodes.
+    """Run the job, and print the results of the checks that ran on its nodes.
 
     Args:
         context: The site and the options of the job.
         plan: The job, or the error that prevents it.
-        here: The findings on this host.
-        timeout: Seconds that the job may wait in the queue.
+        host_findings: The results of the checks on this host.
+        timeout: Maximum time of the job in the queue, in s.
         as_json: Print nothing.
 
     Returns:
-        The findings, and the same as keys of the JSON output.
+        The findings, and the keys of the JSON output that have them.
     """
     try:
-        run, pending_reason = _run_job(context, plan, here, timeout)
+        run, pending_reason = _run_job(context, plan, host_findings, timeout)
     except HpcrunError as reason:
         return _report(context, [failure("job", reason)], as_json=as_json)
     if pending_reason:
@@ -49,7 +49,7 @@ def check_nodes(
         rows = checks.check_job(context, run, nodes)
     failed = any(row.severity == "error" for row in rows)
     # findings on the site file may explain the failure
-    rows += [row for row in here if failed and row.check == "site file" and row.severity != "ok"]
+    rows += [row for row in host_findings if failed and row.check == "site file" and row.severity != "ok"]
     title = f"In job {run.job_id}, on {fold_hosts(node.host for node in nodes) or 'no node'}:"
     facts = {**run.summary(), "run_dir": str(run.directory) if failed else None}
     report = _report(context, rows, nodes, title=title, job_facts=facts, as_json=as_json)
@@ -58,7 +58,7 @@ def check_nodes(
 
 
 def _run_job(
-    context: CheckContext, plan: Plan | HpcrunError, here: Sequence[Finding], timeout: float
+    context: CheckContext, plan: Plan | HpcrunError, host_findings: Sequence[Finding], timeout: float
 ) -> tuple[Run, Explanation | None]:
     """Run the job, unless the findings on this host prevent it.
 
@@ -67,7 +67,7 @@ def _run_job(
     """
     if isinstance(plan, HpcrunError):
         raise HpcrunError(f"not submitted: {plan.message}", hint=plan.hint)
-    if any((row.check, row.severity) == ("Slurm", "error") for row in here):
+    if any((row.check, row.severity) == ("Slurm", "error") for row in host_findings):
         raise HpcrunError("not submitted: Slurm does not answer", hint="try again when it does")
     nodes = pluralize(plan.spec.resources.nodes or 1, "node")
     return short_job.run(plan, timeout, f"checks {nodes} of site {context.site.name} (Ctrl+C cancels it)")
@@ -97,8 +97,8 @@ def _report(
         for fact in facts if fact.differs
     ]  # fmt: skip
     report = {"job": job_facts, "job_rows": [row.as_json() for row in rows], "differences": differences}
-    here = context.host_report.all_values if context.host_report else {}
-    return rows, {**report, "here": here, "nodes": [node.all_values for node in nodes]}
+    host_facts = context.host_report.all_values if context.host_report else {}
+    return rows, {**report, "here": host_facts, "nodes": [node.all_values for node in nodes]}
 
 
 def _show_facts(facts: Sequence[HostFact], measured: Sequence[tuple[str, str, str]]) -> None:
@@ -106,9 +106,9 @@ def _show_facts(facts: Sequence[HostFact], measured: Sequence[tuple[str, str, st
     marks = {"nodes": "nodes differ", "here": "differs here", "": ""}
     cells = []
     for fact in sorted(facts, key=lambda fact: ["nodes", "here", ""].index(fact.differs)):
-        for number, (value, where) in enumerate(fact.hosts_by_value()):
-            cells.append((marks[fact.differs], fact.name, value, where) if number == 0 else ("", "", value, where))
-    for name, nodes, here in measured:
+        for number, (value, hosts) in enumerate(fact.hosts_by_value()):
+            cells.append((marks[fact.differs], fact.name, value, hosts) if number == 0 else ("", "", value, hosts))
+    for name, nodes, host_value in measured:
         cells.append(("", name, nodes, "nodes"))
-        cells += [("", "", here, "here")] if here and here != nodes else []
+        cells += [("", "", host_value, "here")] if host_value and host_value != nodes else []
     output.table(("", "fact", "value", "where"), cells, colours=COLOURS, max_lines=None)

@@ -15,7 +15,7 @@ COLOURS = {"warning": "33", "error": "31", "nodes differ": "33"}
 
 
 def show_findings(title: str, rows: Sequence[Finding]) -> None:
-    """Print findings as a table, each with its fix below it, and count errors and warnings."""
+    """Print findings and their fixes as a table, and the numbers of errors and warnings."""
     print(f"{title}\n")
     cells: list[tuple[str, str, str]] = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""``hpcrun export``: the saved model of a job, in the format of another program."""
+"""``hpcrun export``: convert the saved model of a job to a format for other programs."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 

@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
 
 RANK_ERROR = re.compile(r"^\[rank \d+/\d+ on .*", re.MULTILINE)
-"""How `hpcrun.train` begins an error."""
+"""The beginning of an error that `hpcrun.train` prints."""
 
 CONSEQUENCE = "(after rank "
-"""How `hpcrun.train` marks an error that another rank's error may have caused."""
+"""The text by which `hpcrun.train` marks an error that another rank's error may have caused."""
 
 TRACEBACK = re.compile(r"^Traceback \(most recent call last\)", re.MULTILINE)
 MAX_LINES = 30
 """Maximum number of lines quoted from the log of a rank."""
 
 MAX_LOG_BYTES = 1 << 22
-"""How many bytes at the end of a log are searched for an error."""
+"""Maximum number of bytes at the end of a log that are searched for an error."""
 
 
 class Interrupts:
     """Counts signals that end the job instead of this process; installed before the job is submitted.
 
     Args:
-        signals: The signals.
+        signals: The signals to count.
     """
 
     def __init__(self, signals: tuple[signal.Signals, ...]) -> None:
@@ -100,11 +100,11 @@ def _cancel(run: Run, interrupts: Interrupts, print_logs: Callable[[], None]) ->
         return interrupts.count > 1
 
     output.message(f"\ncancelling job {run.job_id} with all its ranks ... (Ctrl+C again: kill them now)")
-    for each in stop([run], CancelProgress(kill_requested)):
-        if each.error:
-            raise each.error
+    for stopped_job in stop([run], CancelProgress(kill_requested)):
+        if stopped_job.error:
+            raise stopped_job.error
         print_logs()
-        output.message(f"{format_stop(each)}; run directory: {run.directory}")
+        output.message(f"{format_stop(stopped_job)}; run directory: {run.directory}")
 
 
 def _report_end(run: Run, *, as_json: bool, signalled: int | None) -> int:
@@ -129,16 +129,16 @@ def _report_end(run: Run, *, as_json: bool, signalled: int | None) -> int:
 
 
 def exit_code(run: Run, state: State) -> int:
-    """Return the exit code of a job; on a shared file system its record may appear after its scheduler state."""
+    """Return the exit code of a job; the scheduler's state counts if the exit record is not visible yet."""
     record = run.end_record()
     return record.exit_code if record else int(state.name != "COMPLETED")
 
 
 def show_failure(run: Run, state: State) -> None:
-    """Print how a job failed, and the last lines of the first failed rank where the job's log lacks them."""
+    """Print how a job failed, and the last log lines of the first failed rank if the job's log lacks them."""
     output.message(f"job {run.job_id} ended {state.name}: {state.reason}")
-    if found := _error_missing_in_job_log(run):
-        rank, text = found
+    if failed_rank := _error_missing_in_job_log(run):
+        rank, text = failed_rank
         output.message(f"rank {rank}'s log ends (hpcrun logs {run.job_id} --rank {rank}):")
         output.message("\n".join(f"  {line}" for line in text.splitlines()[-MAX_LINES:]))
     output.message(f"logs of its ranks: {run.directory}/logs; script: {run.directory}/job.sh")
@@ -146,7 +146,7 @@ def show_failure(run: Run, state: State) -> None:
 
 
 def _error_missing_in_job_log(run: Run) -> tuple[int, str] | None:
-    """Return the first failed rank and its error, if only the log of the rank has it.
+    """Return the first failed rank and its error, if only the log of this rank contains the error.
 
     `hpcrun.train` sends the first error to rank 0, whose output is the job's log, unless rank 0 cannot be reached.
     """
@@ -168,10 +168,12 @@ def show_result(run: Run, *, everything: bool = False) -> None:
 
     Args:
         run: The run.
-        everything: Print all keys of the result; by default the well-known ones, or all where there are none of these.
+        everything: Print all keys of the result; by default only the well-known keys, or all if there are none.
     """
     result = run.result_values()
-    known = [key for key in RESULT_LABELS if key in result]
-    others = [key for key in result if key not in RESULT_LABELS] if everything or not known else []
-    rows = [(RESULT_LABELS.get(key, key.replace("_", " ")), format_value(result[key])) for key in [*known, *others]]
+    known_keys = [key for key in RESULT_LABELS if key in result]
+    other_keys = [key for key in result if key not in RESULT_LABELS] if everything or not known_keys else []
+    rows = [
+        (RESULT_LABELS.get(key, key.replace("_", " ")), format_value(result[key])) for key in [*known_keys, *other_keys]
+    ]
     output.table(("metric", "value"), [*rows, ("run directory", str(run.directory))], header=False)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
 
 EXIT_RECORD_SECONDS = 1.0
-"""How often exit records of running tasks are read, which shows their end before the next query to Slurm."""
+"""The interval in s at which exit records of running tasks are read; they show an end earlier than Slurm."""
 
 
 def follow(sweep: Run, *, cancel_signals: tuple[signal.Signals, ...], as_json: bool) -> int:
@@ -36,7 +36,7 @@ def follow(sweep: Run, *, cancel_signals: tuple[signal.Signals, ...], as_json: b
         as_json: Print one JSON value at the end.
 
     Returns:
-        The exit code of the first task that failed, else 0; 128 plus the signal number where a signal cancelled them.
+        The exit code of the first task that failed, else 0; 128 plus the signal number if a signal cancelled the tasks.
     """
     interrupts = Interrupts(cancel_signals)
     schedulers.submit(sweep)
@@ -73,29 +73,33 @@ def until_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[R
     Args:
         tasks: Tasks of one sweep, all of them submitted.
     """
-    previous: dict[Run, State] = {}
-    last_known: dict[Run, float] = {}
-    pace, last_read = PollBackoff(tasks), time.monotonic()
+    previous_states: dict[Run, State] = {}
+    last_known_times: dict[Run, float] = {}
+    backoff, last_read = PollBackoff(tasks), time.monotonic()
     while True:
-        ended = False
+        has_ended_task = False
         if time.monotonic() - last_read >= EXIT_RECORD_SECONDS:
             last_read = time.monotonic()
-            ended = any(state.name == "RUNNING" and _has_ended(task) for task, state in previous.items())
-        if not pace.is_due(urgent=ended):
+            has_ended_task = any(
+                state.name == "RUNNING" and _has_ended(task) for task, state in previous_states.items()
+            )
+        if not backoff.is_due(urgent=has_ended_task):
             time.sleep(POLL_SECONDS)
-            yield previous, []
+            yield previous_states, []
             continue
         queried, now = schedulers.query_states(tasks), time.monotonic()
         states = {task: queried[task] for task in tasks}
-        changed = [task for task in tasks if task not in previous or previous[task].name != states[task].name]
-        if changed:
-            pace.reset()
-        last_known |= {task: now for task, state in states.items() if not state.lost}
-        yield states, changed
-        lost = {task for task in tasks if now - last_known.setdefault(task, now) > UNKNOWN_TIMEOUT_SECONDS}
-        if all(state.finished or task in lost for task, state in states.items()):
+        changed_tasks = [
+            task for task in tasks if task not in previous_states or previous_states[task].name != states[task].name
+        ]
+        if changed_tasks:
+            backoff.reset()
+        last_known_times |= {task: now for task, state in states.items() if not state.lost}
+        yield states, changed_tasks
+        lost_tasks = {task for task in tasks if now - last_known_times.setdefault(task, now) > UNKNOWN_TIMEOUT_SECONDS}
+        if all(state.finished or task in lost_tasks for task, state in states.items()):
             return
-        previous = states
+        previous_states = states
 
 
 def _has_ended(task: Run) -> bool:
@@ -104,7 +108,7 @@ def _has_ended(task: Run) -> bool:
 
 
 def format_change(task: Run, state: State) -> str:
-    """Return a line on a task that changed its state, or nothing while it is pending."""
+    """Return a line about a task that changed its state; empty for a pending task."""
     if state.name == "PENDING":
         return ""
     details = f" on {state.nodes}" if state.name == "RUNNING" and state.nodes else ""
@@ -117,8 +121,12 @@ def _cancel(sweep: Run, states: dict[Run, State], interrupts: Interrupts) -> Non
     unfinished = [task for task, state in states.items() if not state.finished]
     output.message(f"\ncancelling {len(unfinished)} tasks of {sweep.name} ... (Ctrl+C again: kill them now)")
     stops = stop(unfinished, CancelProgress(lambda: interrupts.count > 1))
-    # an error counts only where the task has not ended meanwhile
-    errors = [each.error for each in stops if each.error and not schedulers.query_state(each.run).finished]
+    # an error counts only if the task has not ended meanwhile
+    errors = [
+        stopped_task.error
+        for stopped_task in stops
+        if stopped_task.error and not schedulers.query_state(stopped_task.run).finished
+    ]
     for error in errors:
         output.message(f"ERROR: {error}")
     if not errors:

@@ -1,4 +1,4 @@
-"""The help page of a command: its options in panels, each with its complete name and one sentence.
+"""The help page of a command: options in panels, each with its complete name and one sentence of description.
 
 Pages are plain text. Importing rich, Typer's own layout, would double the time of ``--help``, and cuts long names.
 """
@@ -23,14 +23,14 @@ USAGE_ERROR: Any = BadParameter.__mro__[1]
 _EMPTY = "if it is the value of a variable, set that first"
 NO_SHORT_NAME = " " * len("-h, ")
 MAX_NAME_COLUMNS = 30
-"""A longer name has a line of its own, above its description."""
+"""Maximum width of the column of names; a longer name is printed in a line above its description."""
 
 
 class Command(TyperCommand):
-    """A command with such a page, which explains mistakes that Click would take for values."""
+    """A command with a plain help page, which rejects mistakes that Click would accept as values."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse empty values, and an equals sign behind a short option, before Click converts the values.
+        """Reject empty values, and an equals sign after a short option, before Click converts the values.
 
         Raises:
             HpcrunError: A value is empty, or begins with an equals sign after a short option.
@@ -41,7 +41,7 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def _require_two_dashes(self, ctx: Any, args: list[str]) -> None:
-        if any(word[:1] == "-" != word[1:2] and len(word) > 2 for word in args):  # the import takes time
+        if any(word[:1] == "-" != word[1:2] and len(word) > 2 for word in args):  # import it only if needed
             from hpcrun.cli import single_dash
 
             single_dash.require_two_dashes(self, ctx, args)
@@ -50,27 +50,30 @@ class Command(TyperCommand):
         try:
             values, extra, _ = self.make_parser(ctx).parse_args(args=args)
         except USAGE_ERROR as error:
-            error.ctx = error.ctx or ctx  # Click leaves it out where an option has no value
+            error.ctx = error.ctx or ctx  # Click omits the context if an option has no value
             raise
         for param in self.get_params(ctx):
-            given = values.get(param.name or "")
-            given = given if isinstance(given, list | tuple) else [given]
+            typed_values = values.get(param.name or "")
+            typed_values = typed_values if isinstance(typed_values, list | tuple) else [typed_values]
             is_option = param.param_type_name == "option"
             (metavar,) = _without_braces([param.make_metavar(ctx)])
             name = max(param.opts, key=len) if is_option else metavar.strip("[].")
-            if "" in given:
+            if "" in typed_values:
                 form = f"{name}{'=' if len(name) > 2 else ' '}{metavar}" if is_option else f"{ctx.command_path} {name}"
                 raise HpcrunError(f"{ctx.command_path}: {name} is empty", hint=f"{form}; {_EMPTY}")
-            short = next((one for one in param.opts if len(one) == 2), "")
-            if wrong := next((one for one in given if short and str(one).startswith("=")), None):
-                message = f"{ctx.command_path}: {short}{wrong}: a short option and its value have no = between them"
-                long = f", or {name}{wrong}" if len(name) > 2 else ""
-                raise HpcrunError(message, hint=f"{short} {shlex.quote(wrong[1:])}{long}")
+            short_name = next((value for value in param.opts if len(value) == 2), "")
+            if wrong_value := next(
+                (value for value in typed_values if short_name and str(value).startswith("=")), None
+            ):
+                typed = f"{ctx.command_path}: {short_name}{wrong_value}"
+                long_form = f", or {name}{wrong_value}" if len(name) > 2 else ""
+                hint = f"{short_name} {shlex.quote(wrong_value[1:])}{long_form}"
+                raise HpcrunError(f"{typed}: a short option and its value have no = between them", hint=hint)
         if "" in extra:
             raise HpcrunError(f"{ctx.command_path}: an argument is empty", hint=f"leave it out; {_EMPTY}")
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Write a required argument without braces: JOB."""
+        """Write required arguments without braces in the usage line: JOB."""
         return list(_without_braces(super().collect_usage_pieces(ctx)))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -79,7 +82,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands with such a page."""
+    """A group of commands with a plain help page."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands by panel, and the options."""
@@ -123,7 +126,7 @@ def _parameters(command: Any, ctx: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _describe(param: Any) -> str:
-    """Return the description of a parameter, with its default unless it says one."""
+    """Return the description of a parameter, with its default unless the default is hidden."""
     text: str = param.help or ""
     default = param.default
     if not param.show_default or not isinstance(default, str | int | float) or isinstance(default, bool):

@@ -83,16 +83,16 @@ def hostfile(
 
 
 def _write(path: Path, text: str) -> None:
-    part = path.parent / f".{path.name}.{os.uname().nodename}.{os.getpid()}"
+    temporary_file = path.parent / f".{path.name}.{os.uname().nodename}.{os.getpid()}"
     try:
         if path.is_symlink() or (path.exists() and not path.is_file()):
             # renaming would replace a pipe, or a link such as /dev/stdout
             path.write_text(text, encoding="utf-8")
             return
-        with open(part, "w", encoding="utf-8", opener=permissions.opener) as opened:
-            opened.write(text)
-        part.replace(path)
+        with open(temporary_file, "w", encoding="utf-8", opener=permissions.opener) as stream:
+            stream.write(text)
+        temporary_file.replace(path)
     except OSError as error:
         with suppress(OSError):
-            part.unlink()
+            temporary_file.unlink()
         raise HpcrunError(f"cannot write {path}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Corrected lines of ``hpcrun submit`` and ``hpcrun run``: each option, launcher and argument in its place."""
+"""Corrects command lines of ``hpcrun submit`` and ``hpcrun run`` with misplaced options, launchers and arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _OPTION, _UNKNOWN, _WORD = "option of hpcrun", "unknown option", "word"
 _COUNTS = dict.fromkeys(["--mca", "-mca", "-env", "-genv", "--gmca", "--pmixmca", "--prtemca"], 2)
-"""Launchers' options with more than one value."""
+"""Number of values of launchers' options that take more than one value."""
 
 _OTHER_NAMES = {name for names in OPTIONS.values() for name in names.split()}
 
@@ -34,7 +34,7 @@ class JobLine:
     """The arguments of ``hpcrun submit`` or ``hpcrun run``, in parts.
 
     Attributes:
-        argv: The command, and what follows it.
+        argv: The command and its arguments, as ``submit train.py``.
         params: Click's parameters of the command.
         parts: Options with their values, and other words, before ``--``.
         behind: The words after ``--``.
@@ -53,21 +53,21 @@ class JobLine:
 
     @property
     def target(self) -> str:
-        """The first word that is no option; empty without one."""
+        """The first word that is not an option; empty if there is none."""
         return next((part.words[0] for part in self.parts if part.kind == _WORD), "")
 
     @property
     def launcher(self) -> str:
-        """The program that starts the user's own: ``mpirun``, ``python``; empty without one."""
+        """The program that starts the user's program, such as ``mpirun`` or ``python``; empty if there is none."""
         return self.target if _is_starter(self.target) else ""
 
     @property
     def starts_script(self) -> bool:
-        """Whether the launcher starts a Python script, and no module or other program."""
+        """Whether the launcher starts a Python script, and not a module or another program."""
         return _is_script(self._launched()[1])
 
     def corrected(self) -> str:
-        """Return the line with hpcrun's options before the program, its own after ``--``, and no launcher."""
+        """Return the line without a launcher: hpcrun's options before ``--``, the program's arguments after it."""
         if self.launcher:
             options, own = self._launched()
             return self._join(options, own[:1], own[1:]) if _is_script(own) else self._join(options, [], own)
@@ -82,7 +82,7 @@ class JobLine:
         return self._join(options, [self.target] if self.target else [], own)
 
     def _launched(self) -> tuple[list[str], list[str]]:
-        """Return the options of the line and of its launcher, as hpcrun's, and the program with its arguments."""
+        """Return the options of the line and of its launcher as hpcrun's options, and the program's command line."""
         options: list[str] = []
         python = ""
         for number, part in enumerate(self.parts):
@@ -109,7 +109,7 @@ class JobLine:
         return [*options, *(word for part in self.parts[number + 1 :] if part.kind == _OPTION for word in part.words)]
 
     def _translate(self, part: _Part) -> list[str]:
-        """Return hpcrun's option for a launcher's; nothing without one."""
+        """Return the option of hpcrun that corresponds to an option of a launcher; empty if there is none."""
         name, equals, value = part.words[0].partition("=")
         value = value if equals else "".join(part.words[1:2])
         known = {name for param in self.params for name in param.opts}
@@ -152,7 +152,7 @@ def _is_script(words: Sequence[str]) -> bool:
 
 
 def _may_be_value(word: str, parts: list[_Part]) -> bool:
-    """Return whether a word may be the value of the unknown option before it, and not the program."""
+    """Return whether a word may be the value of a preceding unknown option, and not the program."""
     named = any(part.kind == _WORD and not _is_starter(part.words[0]) for part in parts)
     is_program = _is_starter(word) or word.endswith(".py") or "/" in word
     return not word.startswith("-") and (named or not is_program)
@@ -168,7 +168,7 @@ def is_python(word: str) -> bool:
 
 
 def is_program(target: str) -> bool:
-    """Return whether a target is a program, which belongs after ``--``, and no workload, folder or Python script."""
+    """Return whether a target is a program, which belongs after ``--``, and not a workload, folder or Python script."""
     from hpcrun.workload import bundled_names
 
     if target.endswith((".py", ".ipynb")) or target in bundled_names() or Path(target).is_dir():
@@ -202,7 +202,7 @@ def adapt(value: str, typed: str, meant: str, nodes: int = 1) -> str:
     """
     if typed == "--gres":  # gpu:4, gpu:a100:4
         value = value.removeprefix("gpu").removeprefix(":") or "1"
-    if typed in {"--gpus", "-G"} and nodes > 1:  # sbatch's are those of all nodes
+    if typed in {"--gpus", "-G"} and nodes > 1:  # sbatch's --gpus counts the GPUs of all nodes
         kind, colon, total = value.rpartition(":")
         value = f"{kind}{colon}{int(total) // nodes}" if total.isdigit() and int(total) % nodes == 0 else "all"
     if meant == "--gpus-per-node" and value in {"all", "max", "auto"}:

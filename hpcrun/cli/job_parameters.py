@@ -22,7 +22,7 @@ Text = str | None
 
 
 def option(*names: str, help: str, metavar: str | None = None, panel: str = RESOURCES, **more: Any) -> Any:
-    """Return a Typer option that shows no default, because hpcrun passes on only what the user set."""
+    """Return a Typer option without a default in its help, because hpcrun passes on only options that the user set."""
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False, **more)
 
 
@@ -142,10 +142,10 @@ class JobParameters(ResourceParameters):
 
     @property
     def container(self) -> str | Literal[False] | None:
-        """The requested image; False for --no-container, None where neither was given.
+        """The requested image; False for --no-container, None if neither option was given.
 
         Raises:
-            HpcrunError: Both were given.
+            HpcrunError: Both options were given.
         """
         if self.image is not None and self.no_container:
             raise HpcrunError(
@@ -157,7 +157,7 @@ class JobParameters(ResourceParameters):
         """Return the variables of -x as pairs of name and value.
 
         Raises:
-            HpcrunError: One is not KEY=VALUE.
+            HpcrunError: A variable is not KEY=VALUE.
         """
         return tuple(_parse_variable(text) for text in self.variables)
 
@@ -178,34 +178,37 @@ def with_job_parameters(
     """Return a Typer command with the fields of a dataclass as additional parameters.
 
     Args:
-        command: A function, which gets an instance of the dataclass as ``parameters``.
+        command: A function that receives an instance of the dataclass as argument ``parameters``.
         kind: The dataclass.
     """
-    own = [p for p in inspect.signature(command).parameters.values() if p.name != "parameters"]
-    shared, options = [], {}
+    command_parameters = [p for p in inspect.signature(command).parameters.values() if p.name != "parameters"]
+    shared_parameters, options = [], {}
     for field in dataclasses.fields(kind):
         if field.name != "options":
             default = [] if field.default is dataclasses.MISSING else field.default
-            shared.append(_keyword(field.name, field.type, default))
+            shared_parameters.append(_keyword(field.name, field.type, default))
             continue
-        for parameter, typed in list_parameters():
-            if command.__name__ in (typed.commands or [command.__name__]):
-                how = option(typed.flag, panel=JOB, metavar=typed.metavar, help=typed.help)
-                beside = own if typed.commands else shared
+        for parameter, job_option in list_parameters():
+            if command.__name__ in (job_option.commands or [command.__name__]):
+                typer_option = option(job_option.flag, panel=JOB, metavar=job_option.metavar, help=job_option.help)
+                parameter_list = command_parameters if job_option.commands else shared_parameters
                 repeatable = parameter.default == ()
                 annotation, default = (list[str], []) if repeatable else (parameter.annotation, parameter.default)
-                beside.append(_keyword(parameter.name, Annotated[annotation, how], default))
-                options[parameter.name] = typed.convert or (lambda value: value)
+                parameter_list.append(_keyword(parameter.name, Annotated[annotation, typer_option], default))
+                options[parameter.name] = job_option.convert or (lambda value: value)
 
-    def wrapper(**given: Any) -> None:
-        values = {field.name: given.pop(field.name) for field in dataclasses.fields(kind) if field.name != "options"}
+    def wrapper(**arguments: Any) -> None:
+        values = {
+            field.name: arguments.pop(field.name) for field in dataclasses.fields(kind) if field.name != "options"
+        }
         if options:
-            values["options"] = JobOptions(**{name: convert(given.pop(name)) for name, convert in options.items()})
-        command(parameters=kind(**values), **given)
+            values["options"] = JobOptions(**{name: convert(arguments.pop(name)) for name, convert in options.items()})
+        command(parameters=kind(**values), **arguments)
 
     wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
-    wrapper.__signature__ = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in own] + shared)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
+    keyword_parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in command_parameters]
+    wrapper.__signature__ = inspect.Signature(keyword_parameters + shared_parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in [*command_parameters, *shared_parameters]}
     return wrapper
 
 
@@ -214,10 +217,10 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 class SplitCommand(Command):
-    """A command with hpcrun's options and target before ``--``, and the program's own arguments after it."""
+    """A command with hpcrun's options and target before ``--``, and the program's arguments after ``--``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Store the arguments after ``--`` in ``ctx.meta``, and parse only those before it."""
+        """Store the arguments after ``--`` in ``ctx.meta``, and parse only the arguments before ``--``."""
         if "--" in args:
             split = args.index("--")
             args, ctx.meta["hpcrun.args"] = args[:split], tuple(args[split + 1 :])
@@ -225,7 +228,7 @@ class SplitCommand(Command):
         return super().parse_args(ctx, args)
 
     def _require_separate_options(self, args: list[str]) -> None:
-        """Refuse an option that would take the next option as its value, as in ``--account --dry-run``.
+        """Reject an option that would take the next option as its value, as in ``--account --dry-run``.
 
         Raises:
             HpcrunError: An option is misplaced; ``--sbatch`` may have any option as its value.

@@ -1,4 +1,4 @@
-"""Programs of `hpcrun.train` that a command starts on this machine: the command itself imports no Keras."""
+"""Starts programs of `hpcrun.train` on this machine, so that hpcrun's commands need not import Keras."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _INSTALL = "pip install 'hpcrun-slurm[train-cpu]'"
 _ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-"""No messages of TensorFlow; and only as much of a GPU's memory as it needs, since others may use this machine."""
+"""Hides TensorFlow's messages, and lets it allocate GPU memory as needed, because others may use this machine."""
 
 SavedModel = Annotated[
     str,
@@ -40,12 +40,12 @@ def call(module: str, request: dict[str, Any], report: Callable[[int, int], None
     """Run a module of `hpcrun.train`, and return its result.
 
     Args:
-        module: Its name.
-        request: What it gets on stdin.
-        report: Called with its progress, the numbers of items that are done and of all.
+        module: The name of the module in `hpcrun.train`.
+        request: The JSON request that the module reads from stdin.
+        report: Called with the progress: the number of finished items, and the number of all items.
 
     Raises:
-        HpcrunError: It failed, or Keras is not installed.
+        HpcrunError: The module failed, or Keras is not installed.
     """
     python = _find_python()
     command = [python, "-m", f"hpcrun.train.{module}"]
@@ -55,7 +55,7 @@ def call(module: str, request: dict[str, Any], report: Callable[[int, int], None
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=_ENVIRONMENT | os.environ
         ) as program,
     ):
-        assert program.stdin  # noqa: S101  (for the type checker, as the next one)
+        assert program.stdin  # noqa: S101  (for the type checker)
         assert program.stdout  # noqa: S101
         with program.stdin:
             json.dump(request, program.stdin)
@@ -78,7 +78,7 @@ def call(module: str, request: dict[str, Any], report: Callable[[int, int], None
 
 
 def _find_python() -> str:
-    """Return the Python that has Keras: this one, or the site's."""
+    """Return a Python interpreter that has Keras: the current one, or the site's."""
     if find_spec("keras"):
         return sys.executable
     from hpcrun.sites import loader

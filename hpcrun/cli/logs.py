@@ -58,9 +58,9 @@ def logs(
     label = run.job_id
     if ranks is None and not run.job_id and (start := run.start_by_hand):
         label, ranks = start.job_id, [0]
-        where = f"slurm-{label}.out, where sbatch was called" if start.slurm_job else "what its script printed"
-        which = f"job {label}" if label else "this run"
-        output.message(f"{which} was started by hand: its own log is {where}; this is that of rank 0")
+        log_place = f"slurm-{label}.out, where sbatch was called" if start.slurm_job else "what its script printed"
+        subject = f"job {label}" if label else "this run"
+        output.message(f"{subject} was started by hand: its own log is {log_place}; this is that of rank 0")
     if ranks is None and not run.job_id:
         output.message(f"{run.directory} has no job log: {run.unsubmitted_state.reason}")
         return
@@ -80,19 +80,19 @@ def logs(
     for _ in _wait_for_end(run) if follow else ():
         print_new()
     print_new(ended=True)
-    missing = not any(log.tail.file.exists() for log, _ in logs_and_streams)
-    state = schedulers.query_state(run := Run(run.directory)) if follow or missing else None
-    if missing and state and state.finished:
+    is_missing = not any(log.tail.file.exists() for log, _ in logs_and_streams)
+    state = schedulers.query_state(run := Run(run.directory)) if follow or is_missing else None
+    if is_missing and state and state.finished:
         hint = f"hpcrun why {run.job_id} explains why it ended"
         raise HpcrunError(f"job {run.job_id} ended {state.name} without a log", hint=hint, exit_code=1)
-    if missing:
+    if is_missing:
         output.message(f"job {run.job_id} has no log yet")
     if follow and state and state.name != "COMPLETED":
         output.message(f"job {run.job_id or label} ended {state.name}: {state.reason}")
 
 
 def _wait_for_end(run: "Run") -> "Iterator[None]":
-    """Yield until a job has ended, and print why it does not start to run or to print."""
+    """Yield until a job has ended; meanwhile print why the job is pending or has not printed anything."""
     from hpcrun import schedulers
     from hpcrun.jobs import logs as reading
     from hpcrun.watch.wait_messages import WaitMessages

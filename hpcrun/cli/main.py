@@ -1,4 +1,4 @@
-"""The ``hpcrun`` program: its table of commands, and how it prints errors."""
+"""The ``hpcrun`` program: the table of commands, and the output of errors."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ PANELS = {
         "cuda": "Show CUDA's files, and what a GPU job exports for them.",
     },
 }
-"""Each command with the first line of its help, by panel; so the list of commands needs none of their modules."""
+"""The first line of each command's help, by panel: ``hpcrun --help`` imports none of the commands' modules."""
 
 COMMANDS = {name: panel for panel, commands in PANELS.items() for name in commands}
-"""The panel of each command. Its module in `hpcrun.cli` has a function of its name, or ``group`` to make a group."""
+"""The panel of each command. The module of a command has a function with its name, or ``group`` for a group."""
 
 MODULES = {"run": "submit"}
-"""Commands whose module has another name."""
+"""Names of modules that differ from the names of their commands."""
 
 
 def _print_version(value: bool) -> None:
@@ -92,11 +92,11 @@ def _hpcrun(
 def make_app(argv: list[str]) -> typer.Typer:
     """Return the Typer app with the command that the arguments name, or with all commands.
 
-    Declaring a command takes Typer a few milliseconds, so the others are left out, and the list of commands has only
-    their names.
+    Declaring a command takes Typer a few milliseconds, so only the necessary commands are declared. The list of
+    commands needs only their names.
 
     Args:
-        argv: The arguments.
+        argv: The arguments of hpcrun.
     """
     app = typer.Typer(
         cls=Group,
@@ -125,7 +125,7 @@ def make_app(argv: list[str]) -> typer.Typer:
 def _print_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
-    """Print a FutureWarning as a message for people, and other warnings as Python does."""
+    """Print a FutureWarning as a message for users, and other warnings as Python does."""
     if category is FutureWarning:
         output.message(f"WARNING: {_mask_and_sanitize(message)}")
     else:
@@ -133,10 +133,10 @@ def _print_warning(
 
 
 def _require_single_installation() -> None:
-    """Refuse to run where PyPI's hpcrun, another project, is installed too: both packages overwrite each other."""
+    """Refuse to run if PyPI's other project hpcrun is installed, too: both packages overwrite each other's files."""
     site_packages = Path(__file__).parents[2]
-    if other := next(site_packages.glob("hpcrun-[0-9]*.dist-info"), None):
-        name, _, version = other.name.removesuffix(".dist-info").partition("-")
+    if other_project := next(site_packages.glob("hpcrun-[0-9]*.dist-info"), None):
+        name, _, version = other_project.name.removesuffix(".dist-info").partition("-")
         raise HpcrunError(
             f"{site_packages} has two distributions of a package hpcrun: hpcrun-slurm, which this is, and PyPI's "
             f"{name} {version}, another project; each has overwritten files of the other",
@@ -171,13 +171,13 @@ def _print_usage_error(error: Any) -> int:
     from hpcrun.cli import usage_errors
     from hpcrun.secrets import mask_command
 
-    explained = usage_errors.explain(error, sys.argv[1:])
-    explained.hint = mask_command(explained.hint or "") or None  # it may repeat the command line
-    return _print_error(explained)
+    hpcrun_error = usage_errors.explain(error, sys.argv[1:])
+    hpcrun_error.hint = mask_command(hpcrun_error.hint or "") or None  # the hint may repeat the command line
+    return _print_error(hpcrun_error)
 
 
 def main() -> None:
-    """Run the program, print errors without a traceback, and exit with the right code."""
+    """Run the program, print errors without a traceback, and exit with the exit code of the command."""
     streams.open_closed_streams()
     streams.require_utf8_mode()
     warnings.showwarning = _print_warning

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_SITES = 6
-"""The longest list of sites that a line shows."""
+"""Maximum number of sites listed by name in one line."""
 
 _LABEL_COLOURS = {"ERROR": "1;31", "WARNING": "1;33", "HINT": "1;36"}
 _LABEL = re.compile(f"^(?:{'|'.join(_LABEL_COLOURS)})(?=: )", re.MULTILINE)
@@ -28,7 +28,7 @@ def message(text: str, colour: str = "") -> None:
 
     Args:
         text: The message; control characters are escaped.
-        colour: The number of an ANSI colour for all of it.
+        colour: The number of an ANSI colour for the whole message.
     """
     escaped = sanitize(text)
     if colour:
@@ -49,15 +49,15 @@ def show(text: str) -> None:
 
 
 def sites(names: Sequence[str]) -> str:
-    """Return the names of sites; of many, their number and the command that lists them."""
+    """Return the names of sites; if they are many, their number and the command that lists them."""
     return ", ".join(names) if len(names) <= MAX_SITES else f"{len(names)} sites (hpcrun site list)"
 
 
 def log(text: str, stream: TextIO) -> None:
-    """Print a part of a log: its exact bytes to a file or pipe, without dangerous control characters to a terminal.
+    """Print a part of a log: exact bytes to a file or pipe, and text without control characters to a terminal.
 
     Args:
-        text: The part; surrogates stand for bytes that are not UTF-8.
+        text: The part of the log; surrogates stand for bytes that are not UTF-8.
         stream: stdout or stderr.
     """
     buffer = None if stream.isatty() else getattr(stream, "buffer", None)
@@ -83,14 +83,14 @@ def table(
     max_lines: int | None = 2,
     optional: Sequence[str] = (),
 ) -> None:
-    """Print a table on stdout; on a terminal it is fitted to the terminal's width.
+    """Print a table on stdout, fitted to the width of a terminal.
 
     Args:
         columns: The headings.
         rows: The cells.
         header: Whether to print the headings.
-        colours: The numbers of ANSI colours of rows, by the text of their first cell.
-        max_lines: Maximum number of lines of a row on a terminal; None to show all of each cell.
+        colours: The ANSI colour numbers of rows, by the text of the row's first cell.
+        max_lines: Maximum number of lines of a row on a terminal; None for no limit.
         optional: Columns that a narrow terminal does not show, the least important first.
     """
     sys.stdout.write(text(columns, rows, header=header, colours=colours, max_lines=max_lines, optional=optional))
@@ -112,18 +112,18 @@ def text(
         return _plain(lines if header else cells, header=header)
     from shutil import get_terminal_size
 
-    from hpcrun.cli.table_layout import GAP, drop_empty_columns, drop_to_fit, lay_out
+    from hpcrun.cli.table_layout import GAP, drop_columns_to_fit, drop_empty_columns, lay_out
 
     width = get_terminal_size().columns
-    lines = drop_to_fit(drop_empty_columns(lines), width, optional)[0 if header else 1 :]
-    shown = []
-    for number, row in enumerate(lay_out(lines, width, max_lines) if lines else []):
-        heading = header and number == 0
-        colour = "1" if heading else (colours or {}).get(lines[number][0], "")
-        shown += [_coloured(GAP.join(line).rstrip(), colour) for line in row]
+    lines = drop_columns_to_fit(drop_empty_columns(lines), width, optional)[0 if header else 1 :]
+    output_lines = []
+    for row_index, row in enumerate(lay_out(lines, width, max_lines) if lines else []):
+        heading = header and row_index == 0
+        colour = "1" if heading else (colours or {}).get(lines[row_index][0], "")
+        output_lines += [_coloured(GAP.join(line).rstrip(), colour) for line in row]
         if heading:
-            shown.append(GAP.join(_rule_character() * len(cell) for cell in row[0]))
-    return "".join(f"{line}\n" for line in shown)
+            output_lines.append(GAP.join(_rule_character() * len(cell) for cell in row[0]))
+    return "".join(f"{line}\n" for line in output_lines)
 
 
 def _coloured(line: str, colour: str) -> str:
@@ -140,7 +140,7 @@ def _plain(lines: list[list[str]], *, header: bool) -> str:
 
 
 def _rule_character() -> str:
-    """Return the character that draws horizontal lines, or - where stdout's encoding lacks it."""
+    """Return the character that draws horizontal lines; - if the encoding of stdout lacks this character."""
     try:
         "\u2500".encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -160,7 +160,7 @@ def progress(items: Sequence[T], label: str) -> Iterable[T]:
 
 
 def screen(lines: Sequence[str]) -> None:
-    """Redraw the terminal with lines, as many as fit."""
+    """Redraw the terminal with the first lines that fit its height."""
     from shutil import get_terminal_size
 
     visible = lines[: max(1, get_terminal_size().lines - 1)]

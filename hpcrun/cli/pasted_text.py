@@ -1,4 +1,4 @@
-"""Characters that web pages and word processors put in place of those that were typed: dashes, quotes, spaces."""
+"""Detects typographic dashes, quotes and spaces, which web pages and word processors insert into command lines."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ _PASTED = re.compile(f"-*[{_DASHES}]|[{_QUOTES}]|-*[{_SPACES}]|[A-Za-z0-9./_-]+[
 
 
 def require_typed_characters(argv: Sequence[str]) -> None:
-    """Refuse an option or value that begins with a character of a web page; a program's own arguments may have any.
+    """Reject an option or value that begins with a typographic character; arguments after ``--`` may contain any.
 
     Args:
         argv: The arguments of hpcrun.
 
     Raises:
-        HpcrunError: An option or value begins with such a character; the hint shows the corrected command line.
+        HpcrunError: An option or value begins with a typographic character; the hint has the corrected command line.
     """
     is_end = [word != "-" and bool(word) and not word.strip(f"-{_DASHES}") for word in argv]
-    end = is_end.index(True) if any(is_end) else len(argv)
-    wrong = next((word for word in argv[: end + 1] if _PASTED.match(word) and not Path(word).exists()), None)
-    if wrong is None:
+    separator_index = is_end.index(True) if any(is_end) else len(argv)
+    wrong_word = next(
+        (word for word in argv[: separator_index + 1] if _PASTED.match(word) and not Path(word).exists()), None
+    )
+    if wrong_word is None:
         return
-    characters = dict.fromkeys(character for character in wrong if character in _DASHES + _QUOTES + _SPACES)
-    named = ", ".join(f"U+{ord(character):04X}" for character in characters)
-    text = " ".join(_retype(word) if number != end else "--" for number, word in enumerate(argv))
+    characters = dict.fromkeys(character for character in wrong_word if character in _DASHES + _QUOTES + _SPACES)
+    code_points = ", ".join(f"U+{ord(character):04X}" for character in characters)
+    text = " ".join(_retype(word) if number != separator_index else "--" for number, word in enumerate(argv))
     try:
         line = shlex.join(["hpcrun", *shlex.split(text)])
     except ValueError:  # an unpaired quote
         line = f"hpcrun {text}"
     raise HpcrunError(
-        f"{wrong!r} has characters of a web page or word processor ({named})", hint=f"type them anew: {line}"
+        f"{wrong_word!r} has characters of a web page or word processor ({code_points})", hint=f"type them anew: {line}"
     )
 
 
 def _retype(word: str) -> str:
-    """Return a word with ASCII dashes, quotes and spaces; a word that has only these is quoted for a shell."""
+    """Replace typographic characters in a word by ASCII; a word without them is quoted for a shell."""
     if not _PASTED.match(word) and not set(word) & set(_QUOTES):
         return shlex.quote(word)
     dashes = re.match(f"[-{_DASHES}]*", word)

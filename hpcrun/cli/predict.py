@@ -39,10 +39,10 @@ def predict(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.jobs.run_arguments import find_run_or_file
 
-    file, listed = find_run_or_file(model), _list_files(images)
-    records: list[dict[str, Any]] = [{"image": str(image)} for image in listed]
+    file, files = find_run_or_file(model), _list_files(images)
+    records: list[dict[str, Any]] = [{"image": str(image)} for image in files]
     with tempfile.TemporaryDirectory(prefix="hpcrun-predict-") as folder:
-        readable = {number: path for number, path in enumerate(_prepare(listed, records, Path(folder))) if path}
+        readable = {number: path for number, path in enumerate(_prepare(files, records, Path(folder))) if path}
         result: dict[str, Any] = {"images": []}
         if readable:
             request = {"model": str(file), "best": best, "top": top, "files": list(map(str, readable.values()))}
@@ -54,40 +54,40 @@ def predict(
         output.value({"model": result.get("model"), "epoch": result.get("epoch"), "images": records})
     else:
         rows = [
-            ("" if place else record["image"], guess["class"], f"{guess['probability']:.4f}")
+            ("" if prediction_index else record["image"], prediction["class"], f"{prediction['probability']:.4f}")
             for record in records
-            for place, guess in enumerate(record.get("predictions", ()))
+            for prediction_index, prediction in enumerate(record.get("predictions", ()))
         ]
         if rows:
             output.table(("image", "class", "probability"), rows)
     if errors := [f"{record['image']}: {record['error']}" for record in records if "error" in record]:
-        more = [f"and {len(errors) - _MAX_MESSAGES} more"] * (len(errors) > _MAX_MESSAGES)
-        lines = "\n".join([*errors[:_MAX_MESSAGES], *more])
+        more_line = [f"and {len(errors) - _MAX_MESSAGES} more"] * (len(errors) > _MAX_MESSAGES)
+        lines = "\n".join([*errors[:_MAX_MESSAGES], *more_line])
         raise HpcrunError(f"{pluralize(len(errors), 'image')} cannot be read:\n{lines}", exit_code=1)
 
 
 def _list_files(images: "Sequence[Path]") -> list[Path]:
-    """Return image files, those of folders by name.
+    """Return image files; files in folders are sorted by name.
 
     Raises:
-        HpcrunError: One does not exist, or a folder has no file.
+        HpcrunError: An image does not exist, or a folder has no file.
     """
-    listed: list[Path] = []
+    image_files: list[Path] = []
     for image in images:
         files = sorted(file for file in image.rglob("*") if file.is_file()) if image.is_dir() else [image]
         if not files or not image.exists():
-            what = f"{image} has no files" if image.is_dir() else f"there is no image {image}"
-            raise HpcrunError(what, hint="give image files, or folders of them")
-        listed += files
-    return listed
+            message = f"{image} has no files" if image.is_dir() else f"there is no image {image}"
+            raise HpcrunError(message, hint="give image files, or folders of them")
+        image_files += files
+    return image_files
 
 
 def _prepare(files: "Sequence[Path]", records: list[dict[str, Any]], folder: Path) -> list[Path | None]:
-    """Convert images as `hpcrun data build` does, where Pillow is installed; record why one cannot be read.
+    """Convert images as `hpcrun data build` does, if Pillow is installed; record why an image cannot be read.
 
     Args:
         files: The images.
-        records: A record for each, which gets ``error``.
+        records: A record for each image, which receives its ``error``.
         folder: Folder for converted images.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The progress of a long command: a bar on a terminal, a line now and then elsewhere."""
+"""The progress of a long command: a bar on a terminal, else a line every half minute."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SECONDS_BETWEEN_LINES = 30
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress on stderr; yield the function to call with the number of items that are done, and of all.
+def progress(items_label: str) -> Iterator[Callable[[int, int], None]]:
+    """Show the progress on stderr; yield a function that takes the number of finished items and that of all items.
 
     Args:
-        what: The items, such as images.
+        items_label: The plural name of the items, such as ``images``.
     """
     if sys.stderr.isatty():
         from rich.console import Console
@@ -29,27 +29,29 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
         columns = (
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn(what),
+            TextColumn(items_label),
             TimeRemainingColumn(compact=True),
             TextColumn("left"),
         )
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(what, total=None)
+            task = bar.add_task(items_label, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
     else:
-        yield _Lines(what).report
+        yield _Lines(items_label).report
 
 
 class _Lines:
-    def __init__(self, what: str) -> None:
-        self.what, self.begin, self.first = what, time.monotonic(), -1
-        self.last = self.begin
+    def __init__(self, items_label: str) -> None:
+        self.items_label, self.start_time, self.first_count = items_label, time.monotonic(), -1
+        self.last_time = self.start_time
 
     def report(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if self.first < 0:
-            self.first = done
-        if now - self.last >= _SECONDS_BETWEEN_LINES and done > self.first:
-            self.last = now
-            left = (now - self.begin) / (done - self.first) * (total - done)
-            output.message(f"{done:,} of {total:,} {self.what}, about {max(1, round(left / 60))} min left")
+        if self.first_count < 0:
+            self.first_count = done
+        if now - self.last_time >= _SECONDS_BETWEEN_LINES and done > self.first_count:
+            self.last_time = now
+            seconds_left = (now - self.start_time) / (done - self.first_count) * (total - done)
+            output.message(
+                f"{done:,} of {total:,} {self.items_label}, about {max(1, round(seconds_left / 60))} min left"
+            )

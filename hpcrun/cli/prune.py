@@ -48,11 +48,11 @@ def prune(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.jobs import states
 
-    wanted = states.parse_states(state) if state is not None else frozenset[str]()
+    wanted_states = states.parse_states(state) if state is not None else frozenset[str]()
     if not jobs and older_than is None and state is None:
         hint = "hpcrun prune --older-than 30d, --state failed, or name jobs (all: all ended jobs)"
         raise HpcrunError("no run was selected", hint=hint)
-    selected, skipped = _select(jobs or [], older_than, wanted)
+    selected, skipped = _select(jobs or [], older_than, wanted_states)
     for row, why in skipped:
         output.message(f"job {row.job_id or '-'} ({row.name}) is skipped: {why}")
     sizes = _measure_sizes([run for _, run in selected], keep_results=keep_results)
@@ -75,25 +75,27 @@ def prune(
 
 
 def _select(
-    jobs: list[str], older_than: str | None, wanted: frozenset[str]
+    jobs: list[str], older_than: str | None, wanted_states: frozenset[str]
 ) -> "tuple[list[tuple[StatusRow, Run]], list[tuple[StatusRow, str]]]":
-    """Return the matching runs that may be removed, and those that must stay, with the reason."""
+    """Return the matching runs that may be removed, and the other matching runs, each with the reason to keep it."""
     from hpcrun import schedulers
     from hpcrun.jobs import run_selection, status_rows
     from hpcrun.jobs.prune import end_time, find_obstacle
     from hpcrun.jobs.runs import Run
 
-    before = run_selection.parse_time(older_than) if older_than is not None else None
-    matching = status_rows.select_rows(jobs, schedulers.query_states, states=wanted, missing_runs=[], purpose="modify")
+    latest_end = run_selection.parse_time(older_than) if older_than is not None else None
+    matching = status_rows.select_rows(
+        jobs, schedulers.query_states, states=wanted_states, missing_runs=[], purpose="modify"
+    )
     named_singly = bool(jobs) and all(map(run_selection.names_one_run, jobs))
     pairs = [(row, Run(Path(row.run_dir))) for row in matching]
-    old = [(row, run) for row, run in pairs if before is None or end_time(run) < before]
-    # a run without a job id may have a job that is not found yet, unless sbatch refused it
-    ended = {run: row.finished and bool(row.job_id or run.refusal) for row, run in old}
+    old_runs = [(row, run) for row, run in pairs if latest_end is None or end_time(run) < latest_end]
+    # unless sbatch refused the job, a run without a job id may have a job that hpcrun has not found yet
+    has_ended = {run: row.finished and bool(row.job_id or run.refusal) for row, run in old_runs}
     selected: list[tuple[StatusRow, Run]] = []
     skipped: list[tuple[StatusRow, str]] = []
-    for row, run in old:
-        if row.active or not (ended[run] or named_singly):
+    for row, run in old_runs:
+        if row.active or not (has_ended[run] or named_singly):
             state = f"it is {row.state.lower()}" if row.active else "its job may still run, its state is unknown"
             skipped.append((row, state))
         elif why := find_obstacle(run):
@@ -135,13 +137,13 @@ def _confirm(count: int, *, keep_results: bool) -> None:
         HpcrunError: There is no terminal to ask on.
         Exit: The user declined.
     """
-    what = f"{count} run director{'y' if count == 1 else 'ies'}" + (" except their results" if keep_results else "")
+    subject = f"{count} run director{'y' if count == 1 else 'ies'}" + (" except their results" if keep_results else "")
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise HpcrunError(
-            f"removing {what} needs confirmation, and there is no terminal to ask on",
+            f"removing {subject} needs confirmation, and there is no terminal to ask on",
             hint="--yes removes them; --dry-run lists them",
         )
-    if not typer.confirm(f"Remove {what} permanently?", err=True):
+    if not typer.confirm(f"Remove {subject} permanently?", err=True):
         output.message("nothing was removed")
         raise typer.Exit(1)
 
@@ -149,7 +151,7 @@ def _confirm(count: int, *, keep_results: bool) -> None:
 def _remove(
     selected: "list[tuple[StatusRow, Run]]", *, keep_results: bool
 ) -> "tuple[list[tuple[StatusRow, Run]], list[tuple[Run, str]]]":
-    """Remove run directories; return the removed ones, and the others with the reason."""
+    """Remove run directories; return the removed runs, and the runs that could not be removed with the error."""
     from hpcrun.jobs.prune import remove_from_index, remove_run
 
     removed, errors = [], []
@@ -175,7 +177,7 @@ def _report(
     as_json: bool,
     removed: bool,
 ) -> None:
-    """Print what was removed, or would be removed.
+    """Print the runs that were removed, or would be removed.
 
     Raises:
         Exit: Some run directories could not be removed.

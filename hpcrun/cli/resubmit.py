@@ -1,4 +1,4 @@
-"""``hpcrun resubmit``: submit an old run, a sweep or some of its tasks again."""
+"""``hpcrun resubmit``: submit an old run, a sweep, or some tasks of a sweep again."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -71,50 +71,50 @@ def resubmit(
 
     runs = sweep_tasks.select_tasks(job)
     selected = runs if state is None else _select_states(runs, job, state)
-    sweep, numbers = runs[0].sweep, [task.task_number or 0 for task in selected]
+    sweep, task_numbers = runs[0].sweep, [task.task_number or 0 for task in selected]
     if sweep is None or (len(runs) == 1 < len(sweep.tasks) and state is None):  # one task becomes an ordinary job
-        old, numbers = selected[0], []
+        old_run, task_numbers = selected[0], []
     else:
-        old = sweep
+        old_run = sweep
     request = make_request(ctx, parameters, target=None)
     if fix:
         request = _with_proposal(request, selected)
-    plan = resubmit.plan_again(old, request, ctx.meta.get("hpcrun.args"), numbers)
+    plan = resubmit.plan_again(old_run, request, ctx.meta.get("hpcrun.args"), task_numbers)
     show_plan(plan, parameters)
-    changes = resubmit.describe_changes(old, plan.spec, numbers)
-    what = f"job {old.job_id or '-'} ({old.name})"
-    if numbers:
-        count = "all" if len(numbers) == len(old.tasks) else f"{len(numbers)} of the"
-        what = f"{count} {len(old.tasks)} tasks of {old.name} ({sweep_tasks.abbreviate_task_ids(selected)})"
-    output.message(f"resubmits  {what}, {old.directory}")
+    changes = resubmit.describe_changes(old_run, plan.spec, task_numbers)
+    subject = f"job {old_run.job_id or '-'} ({old_run.name})"
+    if task_numbers:
+        count = "all" if len(task_numbers) == len(old_run.tasks) else f"{len(task_numbers)} of the"
+        subject = f"{count} {len(old_run.tasks)} tasks of {old_run.name} ({sweep_tasks.abbreviate_task_ids(selected)})"
+    output.message(f"resubmits  {subject}, {old_run.directory}")
     for line in changes or ["nothing"]:
         output.message(f"changed    {line}")
     if fix and not (yes or parameters.dry_run):
-        _confirm(what)
+        _confirm(subject)
     if not parameters.dry_run:
         submit_plan(plan, cancel_signals=(signal.SIGINT,) if wait else None, as_json=parameters.as_json)
 
 
 def _with_proposal(request: "Request", runs: "Sequence[Run]") -> "Request":
-    """Add the changes that the failures of runs propose to a request, whose own options come first.
+    """Add to a request the changes that follow from the failures of runs; options of the request override them.
 
     Raises:
-        HpcrunError: No number follows from their failures.
+        HpcrunError: No change of a number follows from the failures.
     """
     from hpcrun.resources import MEMORY_OPTIONS
     from hpcrun.why.explanation import explain_all
     from hpcrun.why.proposal import propose
 
     proposal = propose(list(explain_all(runs)))
-    given = set(request.resources)
-    given |= set(MEMORY_OPTIONS) if given & set(MEMORY_OPTIONS) else set()
-    changes = {name: value for name, value in proposal.changes.items() if name not in given}
+    typed_options = set(request.resources)
+    typed_options |= set(MEMORY_OPTIONS) if typed_options & set(MEMORY_OPTIONS) else set()
+    changes = {name: value for name, value in proposal.changes.items() if name not in typed_options}
     options = " ".join(f"--{name.replace('_', '-')}={value}" for name, value in changes.items())
     output.message(f"fix        {options or 'your options'}, because {proposal.cause}")
     return replace(request, resources={**changes, **request.resources})
 
 
-def _confirm(what: str) -> None:
+def _confirm(subject: str) -> None:
     """Ask once for confirmation.
 
     Raises:
@@ -123,7 +123,7 @@ def _confirm(what: str) -> None:
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         hint = "--yes submits it; --dry-run shows it"
-        raise HpcrunError(f"resubmitting {what} needs confirmation, and there is no terminal to ask on", hint=hint)
+        raise HpcrunError(f"resubmitting {subject} needs confirmation, and there is no terminal to ask on", hint=hint)
     if not typer.confirm("Submit it with these changes?", err=True):
         output.message("nothing was submitted")
         raise typer.Exit(1)
@@ -133,8 +133,8 @@ def _select_states(runs: "Sequence[Run]", job: str, state: str) -> "list[Run]":
     """Return the runs whose state is in a comma-separated list.
 
     Args:
-        runs: A run, or tasks of one sweep.
-        job: How the user named them.
+        runs: A single run, or tasks of one sweep.
+        job: The text by which the user selected the runs.
         state: The list of states.
 
     Raises:
@@ -143,14 +143,14 @@ def _select_states(runs: "Sequence[Run]", job: str, state: str) -> "list[Run]":
     from hpcrun import schedulers
     from hpcrun.jobs import states, status_rows
 
-    wanted = states.parse_states(state)
+    wanted_states = states.parse_states(state)
     names = [row.state for row in status_rows.build_rows(runs, schedulers.query_states)]
-    selected = [run for run, name in zip(runs, names, strict=True) if name in wanted]
+    selected = [run for run, name in zip(runs, names, strict=True) if name in wanted_states]
     if not selected:
         if runs[0].sweep:
             counts = ", ".join(f"{count} {states.describe_state(name)}" for name, count in Counter(names).items())
-            what = f"no task of {job} matches --state {state}: {counts}"
+            message = f"no task of {job} matches --state {state}: {counts}"
         else:
-            what = f"{job} does not match --state {state}: it is {states.describe_state(names[0])}"
-        raise HpcrunError(what, hint=f"hpcrun status {job} shows it", exit_code=1)
+            message = f"{job} does not match --state {state}: it is {states.describe_state(names[0])}"
+        raise HpcrunError(message, hint=f"hpcrun status {job} shows it", exit_code=1)
     return selected

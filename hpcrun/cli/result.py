@@ -1,4 +1,4 @@
-"""``hpcrun result``: the metrics that jobs ended with."""
+"""``hpcrun result``: show the final metrics of jobs."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -37,11 +37,11 @@ def result(jobs: Jobs = None, as_json: Json = False) -> None:
     from hpcrun.cli.follow import show_result
 
     run = runs[0]
-    recorded = run.result()
-    if recorded is None:
+    result_record = run.result()
+    if result_record is None:
         raise _no_result(run)
     if as_json:
-        output.value(recorded.all_values)
+        output.value(result_record.all_values)
     else:
         show_result(run, everything=True)
 
@@ -56,16 +56,17 @@ def _no_result(run: "Run") -> HpcrunError:
         reason = f"it ended: {record.reason}"
     else:
         reason = "it has not ended" if run.job_id else "it was never submitted"
-    what = f"job {run.job_id or '-'} ({run.name}) has no result; {reason}"
+    message = f"job {run.job_id or '-'} ({run.name}) has no result; {reason}"
     hint = f"hpcrun logs {run.job_id or run.directory}"
     if record and not fault:
         hint = f"hpcrun why {run.job_id or run.directory}" if record.exit_code else WRITE_RESULT
-    if (last := run.last_epoch()).all_values:
+    if (last_epoch := run.last_epoch()).all_values:
         from hpcrun.jobs.progress_text import format_progress
         from hpcrun.watch.format import format_metrics
 
-        what += f". Its last epoch: {'  '.join(filter(None, [format_progress(last), format_metrics(last.metrics)]))}"
-    return HpcrunError(what, hint=hint, exit_code=1)
+        texts = filter(None, [format_progress(last_epoch), format_metrics(last_epoch.metrics)])
+        message += f". Its last epoch: {'  '.join(texts)}"
+    return HpcrunError(message, hint=hint, exit_code=1)
 
 
 def show_results(runs: "Sequence[Run]", *, as_json: bool = False) -> None:

@@ -26,11 +26,13 @@ def resume(job: JobOrSweep = "last", as_json: Json = False) -> None:
     runs = resuming.find_resumable_runs(sweep_tasks.select_tasks(job))
     resumed = []
     for run in runs:
-        before = run.job_id
+        old_job_id = run.job_id
         job_id = resuming.resume(run)
         resumed.append({"job_id": job_id, "run_dir": str(run.directory), "checkpoint": resuming.has_checkpoint(run)})
-        start = "continues from its checkpoint" if resumed[-1]["checkpoint"] else "has no checkpoint: it starts again"
-        output.message(f"job {before} ({run.name}) is resumed as job {job_id}, which {start}")
+        continuation = (
+            "continues from its checkpoint" if resumed[-1]["checkpoint"] else "has no checkpoint: it starts again"
+        )
+        output.message(f"job {old_job_id} ({run.name}) is resumed as job {job_id}, which {continuation}")
     if as_json:
         output.value(resumed if len(runs) > 1 else resumed[0])
     else:

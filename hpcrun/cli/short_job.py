@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from hpcrun.why.explanation import Explanation
 
 LAST_RECORD_SECONDS = 5.0
-"""How long the script of a completed job may take to write its last record."""
+"""Maximum time in s that the script of a completed job takes to write its last record."""
 
 
 def parse_timeout(timeout: str) -> float:
     """Return the value of ``--timeout`` in seconds.
 
     Raises:
-        HpcrunError: It is not a valid time.
+        HpcrunError: The value is not a valid time.
     """
     from hpcrun.resources import parse_time
 
@@ -49,43 +49,43 @@ def run(
 
     Args:
         plan: The job to submit.
-        timeout: How many seconds the job may wait in the queue before it is cancelled.
-        purpose: What the job does, to complete the sentence "job 12 ...".
+        timeout: Maximum time of the job in the queue, in s, after which it is cancelled.
+        purpose: The purpose of the job, as the predicate of a sentence that begins with "job 12".
         on_poll: Called with the job at each poll, and once more after its end.
 
     Returns:
-        The ended job; and, where the timeout cancelled it, why it was still pending.
+        The ended job; and, if the timeout cancelled the job, why it was still pending.
 
     Raises:
         HpcrunError: The job could not be submitted or cancelled.
-        Exit: A signal cancelled it; the run directory of a job that never started is removed.
+        Exit: A signal cancelled the job; the run directory of a job that never started is removed.
     """
     interrupts = Interrupts((signal.SIGINT, signal.SIGTERM))
-    created = submission.create(plan)
-    job_id = schedulers.submit(created).job_id
+    run_before = submission.create(plan)
+    job_id = schedulers.submit(run_before).job_id
     output.message(f"job {job_id} {purpose}")
-    pending_reason = _follow(created, timeout, interrupts, on_poll)
+    pending_reason = _follow(run_before, timeout, interrupts, on_poll)
     if pending_reason or interrupts.received:
-        _cancel(created)
-    ended = Run(created.directory)
+        _cancel(run_before)
+    ended_run = Run(run_before.directory)
     if interrupts.received:
-        remove_run(ended, keep=bool(ended.start_count()))
+        remove_run(ended_run, keep=bool(ended_run.start_count()))
         raise typer.Exit(128 + interrupts.received)
-    return ended, pending_reason
+    return ended_run, pending_reason
 
 
 def _follow(run: Run, timeout: float, interrupts: Interrupts, on_poll: Callable[[Run], None]) -> Explanation | None:
     """Print the states of a job until it ends; return why it is still pending after the timeout."""
-    begin, printed, timed_out = time.monotonic(), "", False
+    start_time, printed_status, timed_out = time.monotonic(), "", False
 
     def print_state(state: State) -> None:
-        nonlocal printed, timed_out
-        pending = state.name in WAITING_STATES
-        timed_out = pending and time.monotonic() - begin > timeout
-        status = ": ".join(filter(None, [state.name.lower(), describe_reason(state.reason) if pending else ""]))
-        if status != printed and (pending or state.name == "RUNNING"):
+        nonlocal printed_status, timed_out
+        is_pending = state.name in WAITING_STATES
+        timed_out = is_pending and time.monotonic() - start_time > timeout
+        status = ": ".join(filter(None, [state.name.lower(), describe_reason(state.reason) if is_pending else ""]))
+        if status != printed_status and (is_pending or state.name == "RUNNING"):
             output.message(f"job {run.job_id} is {status}" + (f" on {state.nodes}" if state.nodes else ""))
-        printed = status
+        printed_status = status
 
     for _ in poll_until_ended(run, schedulers.query_state, print_state):
         on_poll(run)
@@ -100,18 +100,18 @@ def _cancel(run: Run) -> None:
     from hpcrun.cli.cancel import format_stop
     from hpcrun.schedulers.stopping import stop
 
-    for each in stop([run]):
-        if each.error:
-            raise each.error
-        output.message(format_stop(each))
+    for stopped_job in stop([run]):
+        if stopped_job.error:
+            raise stopped_job.error
+        output.message(format_stop(stopped_job))
 
 
 def remove_run(run: Run, *, keep: bool) -> None:
-    """Remove the run directory of a job once its script is done, or print where it is.
+    """Remove the run directory of a job once its script has exited, or print the path of the directory.
 
     Args:
         run: The job.
-        keep: Keep the run directory.
+        keep: Whether to keep the run directory and print its path.
     """
     from hpcrun.jobs import prune
 

@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from hpcrun.jobs.status_rows import StatusRow
 
 NEWEST = 20
-"""How many of the newest jobs are shown without a JOB, whatever their state."""
+"""Number of the newest jobs that are shown without a JOB, in any state."""
 
 COLUMNS = ("job", "name", "site", "state", "nodes", "ranks", "elapsed", "progress", "exit", "reason")
 OPTIONAL = ("ranks", "site", "exit", "nodes")
 """Columns that a narrow terminal does not show, the least important first."""
 WATCH_SECONDS = "2"
-"""Default of ``--watch``."""
+"""Default interval of ``--watch``, in s."""
 
 MAX_WATCH_SECONDS = 600.0
 
 
 class StatusCommand(Command):
-    """A command whose ``--watch`` has an optional number."""
+    """A command whose option ``--watch`` has an optional value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the default number after a bare ``--watch``."""
+        """Insert the default interval after ``--watch`` without a value."""
         if "--watch" in args:
-            after = args.index("--watch") + 1
-            if not (after < len(args) and args[after].replace(".", "", 1).isdigit()):
-                args = [*args[:after], WATCH_SECONDS, *args[after:]]
+            value_index = args.index("--watch") + 1
+            if not (value_index < len(args) and args[value_index].replace(".", "", 1).isdigit()):
+                args = [*args[:value_index], WATCH_SECONDS, *args[value_index:]]
         return super().parse_args(ctx, args)
 
 
@@ -88,8 +88,8 @@ def status(
     if watch is not None and not 0.1 <= watch <= MAX_WATCH_SECONDS:
         hint = f"0.1 to {MAX_WATCH_SECONDS:g} seconds; a JOB goes before it: hpcrun status {watch:.0f} --watch"
         raise HpcrunError(f"--watch {watch:g}: not a valid number of seconds", hint=hint)
-    wanted = states.parse_states(state) if state is not None else frozenset[str]()
-    earliest = run_selection.parse_time(since) if since is not None else None
+    wanted_states = states.parse_states(state) if state is not None else frozenset[str]()
+    earliest_submission = run_selection.parse_time(since) if since is not None else None
     if rebuild:
         from hpcrun.jobs.rebuild import rebuild_index
         from hpcrun.schedulers.recovery import find_jobs_without_directory
@@ -97,15 +97,20 @@ def status(
         added, removed = rebuild_index(find_jobs_without_directory)
         output.message(f"rebuilt the index of your runs: {added} added, {removed} removed")
     words = jobs or []
-    gone: list[Run] = []
+    missing_runs: list[Run] = []
 
     def query() -> "list[StatusRow]":
-        gone.clear()
-        if words or wanted or earliest is not None:
+        missing_runs.clear()
+        if words or wanted_states or earliest_submission is not None:
             return status_rows.select_rows(
-                words, schedulers.query_states, states=wanted, since=earliest, missing_runs=gone, purpose="list"
+                words,
+                schedulers.query_states,
+                states=wanted_states,
+                since=earliest_submission,
+                missing_runs=missing_runs,
+                purpose="list",
             )
-        return status_rows.newest_rows(NEWEST, schedulers.query_states, missing_runs=gone)
+        return status_rows.newest_rows(NEWEST, schedulers.query_states, missing_runs=missing_runs)
 
     if watch is not None:
         _watch(query, watch, until_ended=bool(words))
@@ -115,25 +120,28 @@ def status(
     except run_selection.MissingRunError as error:
         _report_removed(error.runs)
         raise typer.Exit(error.exit_code) from None
-    _report_removed(gone)
+    _report_removed(missing_runs)
     if as_json:
-        single = (
-            len(words) == len(table) == 1 and run_selection.names_one_run(words[0]) and not wanted and earliest is None
+        is_single = (
+            len(words) == len(table) == 1
+            and run_selection.names_one_run(words[0])
+            and not wanted_states
+            and earliest_submission is None
         )
         values = [row.as_json() for row in table]
-        output.value(values[0] if single else values)
+        output.value(values[0] if is_single else values)
     else:
-        _show(table, wanted, since=since)
+        _show(table, wanted_states, since=since)
 
 
-def _show(table: "list[StatusRow]", wanted: frozenset[str], *, since: str | None) -> None:
+def _show(table: "list[StatusRow]", wanted_states: frozenset[str], *, since: str | None) -> None:
     if table:
         output.table(COLUMNS, map(cells, table), optional=OPTIONAL)
-    elif wanted:
+    elif wanted_states:
         from hpcrun.jobs.states import describe_state
 
-        verb = "have" if wanted <= {"COMPLETED", "FAILED"} else "are"
-        output.message(f"no jobs {verb} {' or '.join(sorted(map(describe_state, wanted)))}")
+        verb = "have" if wanted_states <= {"COMPLETED", "FAILED"} else "are"
+        output.message(f"no jobs {verb} {' or '.join(sorted(map(describe_state, wanted_states)))}")
     elif since is not None:
         output.message(f"no jobs were submitted since {since}" if "-" in since else f"no jobs in the last {since}")
     else:
@@ -141,7 +149,7 @@ def _show(table: "list[StatusRow]", wanted: frozenset[str], *, since: str | None
 
 
 def cells(row: "StatusRow") -> tuple[object, ...]:
-    """Return the cells of a job in the table, one for each of `COLUMNS`."""
+    """Return the cells of a job's row in the table, one for each of `COLUMNS`."""
     from hpcrun.jobs import world_warning
     from hpcrun.why.signatures import describe_reason
 
@@ -150,9 +158,7 @@ def cells(row: "StatusRow") -> tuple[object, ...]:
     succeeded = row.state == "COMPLETED" and not world_warning.is_warning(row.reason)
     reason = row.faults if succeeded else row.reason
     if row.state in {"PENDING", "CANCELLED"} and (brief := describe_reason(reason)) != reason:
-        reason = (
-            brief if row.state == "PENDING" else ""
-        )  # the reason for which a job was pending is not why it was cancelled
+        reason = brief if row.state == "PENDING" else ""  # the pending reason is not the reason of the cancellation
     restarted = row.starts > 1 or (row.starts and row.state in {"PENDING", "REQUEUED"})
     times = "once" if row.starts == 1 else f"{row.starts} times"
     reason = "; ".join(filter(None, [reason, f"started {times}" if restarted else ""]))
@@ -168,18 +174,22 @@ def _format_time(timestamp: str) -> str:
     return f"{moment:%H:%M:%S}" if today else f"{moment:%Y-%m-%d %H:%M}"
 
 
-def _report_removed(removed: "Sequence[Run]") -> None:
-    """Print which run directories were removed by hand, and whether their jobs still exist."""
+def _report_removed(removed_runs: "Sequence[Run]") -> None:
+    """Print which run directories were removed, and which of their jobs are still pending or running."""
     from hpcrun.jobs.states import describe_state
     from hpcrun.schedulers.recovery import find_jobs_without_directory
 
-    active = find_jobs_without_directory(removed)
+    active = find_jobs_without_directory(removed_runs)
     for run, state in active.items():
-        what = f"the run directory {run.directory} is gone, but its job {run.job_id} is {describe_state(state.name)}"
-        output.message(f"{what}: hpcrun cancel {run.job_id} ends it")
-    if rest := [run for run in removed if run not in active]:
-        what = f"the run directory {rest[0].directory} is" if len(rest) == 1 else f"{len(rest)} run directories are"
-        output.message(f"{what} gone; hpcrun status --rebuild removes such runs from the index")
+        message = f"the run directory {run.directory} is gone, but its job {run.job_id} is {describe_state(state.name)}"
+        output.message(f"{message}: hpcrun cancel {run.job_id} ends it")
+    if missing_runs := [run for run in removed_runs if run not in active]:
+        message = (
+            f"the run directory {missing_runs[0].directory} is"
+            if len(missing_runs) == 1
+            else f"{len(missing_runs)} run directories are"
+        )
+        output.message(f"{message} gone; hpcrun status --rebuild removes such runs from the index")
 
 
 def _watch(query: "Callable[[], list[StatusRow]]", seconds: float, *, until_ended: bool) -> None:
@@ -187,7 +197,7 @@ def _watch(query: "Callable[[], list[StatusRow]]", seconds: float, *, until_ende
 
     Args:
         query: Returns the rows of the table.
-        seconds: The interval; sites may set a longer minimum.
+        seconds: The interval in s; sites may set a longer minimum.
         until_ended: Whether to stop once all jobs of the table have ended.
     """
     terminal, requested = sys.stdout.isatty(), seconds
@@ -208,7 +218,7 @@ def _watch(query: "Callable[[], list[StatusRow]]", seconds: float, *, until_ende
 
 @cache
 def _minimum_interval(run_dir: str) -> float:
-    """Return the minimum seconds between two Slurm queries that the site of a run sets; constant for a run."""
+    """Return the minimum interval of Slurm queries that the site of a run sets, in s."""
     from hpcrun.jobs.runs import Run
 
     return Run(Path(run_dir)).poll_seconds

@@ -1,4 +1,4 @@
-"""Robust standard streams: closed ones, a full disk, a closed pipe, and encodings other than UTF-8."""
+"""Handling of standard streams that are closed, full disks, broken pipes, and encodings other than UTF-8."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _closed: set[int] = set()
 
 
 def _escape_unencodable(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Write surrogate escapes as their bytes, and escape characters that the encoding lacks (a codec error handler)."""
+    """Encode surrogate escapes as bytes, and escape characters that the encoding lacks (a codec error handler)."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     character = error.object[error.start]
@@ -28,13 +28,13 @@ def _escape_unencodable(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def require_utf8_mode() -> None:
-    """Restart in Python's UTF-8 mode where the locale has another encoding, so that files are read as UTF-8.
+    """Restart in Python's UTF-8 mode if the locale has another encoding, so that files are read as UTF-8.
 
     Output keeps the encoding of the locale.
     """
     if sys.getfilesystemencoding() != "utf-8" and Path(sys.orig_argv[0]).name.startswith("python"):
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606 - there is no shell
-    if "utf8" in sys._xoptions and "PYTHONIOENCODING" not in os.environ:  # noqa: SLF001 - it is documented
+    if "utf8" in sys._xoptions and "PYTHONIOENCODING" not in os.environ:  # noqa: SLF001 - a documented attribute
         import locale
 
         for stream in (sys.stdout, sys.stderr):
@@ -43,19 +43,19 @@ def require_utf8_mode() -> None:
 
 
 def open_closed_streams() -> None:
-    """Open /dev/null for closed standard streams, whose file descriptors the next opened files would get otherwise."""
+    """Open /dev/null for closed standard streams, so that other files do not get their file descriptors."""
     codecs.register_error("hpcrun.escape", _escape_unencodable)
-    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
-            _closed.add(number)
-            null = os.open(os.devnull, os.O_RDWR)
-            if null != number:
-                os.dup2(null, number)
-                os.close(null)
-            stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - open until hpcrun exits
+            _closed.add(descriptor)
+            null_descriptor = os.open(os.devnull, os.O_RDWR)
+            if null_descriptor != descriptor:
+                os.dup2(null_descriptor, descriptor)
+                os.close(null_descriptor)
+            stream = open(descriptor, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - open until hpcrun exits
             setattr(sys, name, stream)
-        if number and isinstance(stream, TextIOWrapper):
+        if descriptor and isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="hpcrun.escape")
 
 
@@ -78,21 +78,21 @@ def require_current_folder() -> None:
     try:
         os.getcwd()  # noqa: PTH109 - Path.cwd() does the same
     except OSError as error:
-        where = os.environ.get("PWD", "the current folder")
+        folder = os.environ.get("PWD", "the current folder")
         raise HpcrunError(
-            f"the current folder does not exist: {where}: {error.strerror}", hint="cd to another"
+            f"the current folder does not exist: {folder}: {error.strerror}", hint="cd to another"
         ) from None
 
 
 def flush(code: int | str | None, *, reported: bool = False) -> int | str | None:
-    """Flush stdout and stderr; Python would do it at exit, and print a traceback where it fails.
+    """Flush stdout and stderr: at exit, Python would print a traceback if this fails.
 
     Args:
         code: The exit code so far.
-        reported: Whether an error of writing, perhaps to stdout, has been printed already.
+        reported: Whether a write error, perhaps of stdout, has been printed already.
 
     Returns:
-        The exit code, which is not 0 where stdout cannot be written.
+        The exit code, which is not 0 if stdout cannot be written.
     """
     try:
         sys.stdout.flush()
@@ -113,7 +113,7 @@ def flush(code: int | str | None, *, reported: bool = False) -> int | str | None
 
 
 def _discard_buffer(descriptor: int) -> None:
-    """Let a stream that cannot be written write the rest of its buffer to /dev/null."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, descriptor)
-    os.close(null)
+    """Redirect a stream that cannot be written to /dev/null, so that flushing its buffer succeeds."""
+    null_descriptor = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_descriptor, descriptor)
+    os.close(null_descriptor)

@@ -175,7 +175,7 @@ def make_request(ctx: typer.Context, parameters: JobParameters, **more: Any) -> 
 
 
 def show_plan(plan: "Plan", parameters: JobParameters) -> None:
-    """Print the warnings of a plan, and for a dry run its summary and script."""
+    """Print the warnings of a plan; for a dry run also the summary and the job script."""
     from hpcrun import frameworks, submission
 
     warnings = (*plan.warnings, *(submission.find_missing_software(plan) if parameters.dry_run else ()))
@@ -191,7 +191,7 @@ def show_plan(plan: "Plan", parameters: JobParameters) -> None:
         if parameters.as_json:
             output.value({"spec": plan.spec.as_json(), "script": plan.script})
         else:
-            output.log(plan.script, sys.stdout)  # writes the exact bytes of a file, in any locale
+            output.log(plan.script, sys.stdout)  # exact bytes, in any locale
 
 
 def _summary(plan: "Plan") -> list[str]:
@@ -199,10 +199,10 @@ def _summary(plan: "Plan") -> list[str]:
     from hpcrun.schedulers.environment import inherited_slurm_variables
 
     spec, resources = plan.spec, plan.spec.resources
-    requested = ", ".join(f"{name}={value}" for name, value in resources.explicit().items())
+    resource_text = ", ".join(f"{name}={value}" for name, value in resources.explicit().items())
     lines = [
         f"site       {spec.site.name} ({plan.loaded_site.chosen_by})",
-        f"resources  {secrets.mask(requested)}",
+        f"resources  {secrets.mask(resource_text)}",
         f"ranks      {resources.ranks}, started by {spec.launcher}",
         f"directory  {spec.run_dir} (not created yet)",
     ]
@@ -212,9 +212,11 @@ def _summary(plan: "Plan") -> list[str]:
         lines.insert(-1, f"container  {secrets.mask(spec.container.image or '')}, started by {spec.container.runtime}")
     if spec.tasks:
         lines.insert(1, f"tasks      {len(spec.tasks)}, {spec.max_parallel or 'any number'} at a time")
-    overriding = [name for name in inherited_slurm_variables() if name.startswith("SBATCH_")]
-    if overriding and find_scheduler(spec.scheduler).uses_slurm:
-        lines.append(f"ignored    {', '.join(overriding)}: set in your environment; it would override the script")
+    overriding_variables = [name for name in inherited_slurm_variables() if name.startswith("SBATCH_")]
+    if overriding_variables and find_scheduler(spec.scheduler).uses_slurm:
+        lines.append(
+            f"ignored    {', '.join(overriding_variables)}: set in your environment; it would override the script"
+        )
     return lines
 
 
@@ -222,7 +224,7 @@ def submit_plan(plan: "Plan", *, cancel_signals: tuple[signal.Signals, ...] | No
     """Submit a plan, and follow the job if signals are given.
 
     Args:
-        plan: The plan.
+        plan: The job to submit.
         cancel_signals: Signals that cancel the followed job; None to submit without following.
         as_json: Print one JSON value.
 

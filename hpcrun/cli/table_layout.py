@@ -1,4 +1,4 @@
-"""Layout of tables on a terminal: whole words, few lines for each row, no empty columns."""
+"""Layout of tables on a terminal, with whole words, few lines for each row, and no empty columns."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ GAP = "  "
 """The space between two columns."""
 
 MIN_WIDTH = 8
-"""Cells are not cut below this width."""
+"""Minimum width of cut cells, in characters."""
 
 SHORT_WORD = 12
-"""Words up to this length, such as states and numbers, are cut last."""
+"""Maximum length of words that are cut last, such as states and numbers."""
 
 LONG_WORD = 24
-"""The part of a longer word, such as a job's name or a path, for which no optional column is dropped."""
+"""Number of characters of a long word, such as a path, that must fit; optional columns are dropped until they do."""
 
 
 def drop_empty_columns(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Remove columns without cells, except the first.
+    """Remove columns whose cells are all empty, except the first column.
 
     Args:
-        rows: The headings, then the cells.
+        rows: The row of headings, then the rows of cells.
     """
-    kept = [number for number in range(len(rows[0])) if number == 0 or any(row[number] for row in rows[1:])]
-    return [[row[number] for number in kept] for row in rows]
+    column_indices = [column for column in range(len(rows[0])) if column == 0 or any(row[column] for row in rows[1:])]
+    return [[row[column] for column in column_indices] for row in rows]
 
 
-def drop_to_fit(rows: Sequence[Sequence[str]], width: int, optional: Sequence[str]) -> list[list[str]]:
-    """Remove optional columns, one after the other, until the others fit a width without cut words.
+def drop_columns_to_fit(rows: Sequence[Sequence[str]], width: int, optional: Sequence[str]) -> list[list[str]]:
+    """Remove optional columns, one after the other, until the other columns fit a width without cut words.
 
     Args:
-        rows: The headings, then the cells.
-        width: The width of the terminal.
-        optional: The headings of the columns, the least important first.
+        rows: The row of headings, then the rows of cells.
+        width: The width of the terminal in characters.
+        optional: The headings of optional columns, the least important first.
     """
-    kept = [list(row) for row in rows]
+    remaining = [list(row) for row in rows]
     for heading in optional:
-        columns = zip(*kept, strict=True)
+        columns = zip(*remaining, strict=True)
         if sum(max(map(_readable_width, column)) + len(GAP) for column in columns) - len(GAP) <= width:
             break
-        if heading in kept[0]:
-            number = kept[0].index(heading)
-            kept = [row[:number] + row[number + 1 :] for row in kept]
-    return kept
+        if heading in remaining[0]:
+            column_index = remaining[0].index(heading)
+            remaining = [row[:column_index] + row[column_index + 1 :] for row in remaining]
+    return remaining
 
 
 def lay_out(rows: Sequence[Sequence[str]], width: int, max_lines: int | None = 2) -> list[list[list[str]]]:
-    """Fit a table to a width: wrap cells between words, and cut them only where that does not suffice.
+    """Fit a table to a width: wrap cells between words, and cut cells only if wrapping does not suffice.
 
     Args:
-        rows: The headings and cells.
-        width: The width of the terminal.
+        rows: The row of headings, then the rows of cells.
+        width: The width of the terminal in characters.
         max_lines: Maximum number of lines of a row; None to break long words instead of cutting cells.
 
     Returns:
-        For each row its lines, each a list of cells of their columns' widths.
+        For each row a list of lines; each line is a list of cells that are padded to the widths of the columns.
     """
     widths = _fit_widths(rows, width, max_lines)
     table = []
@@ -73,28 +73,28 @@ def lay_out(rows: Sequence[Sequence[str]], width: int, max_lines: int | None = 2
 
 
 def _fit_widths(rows: Sequence[Sequence[str]], width: int, max_lines: int | None) -> list[int]:
-    """Return the widths of the columns: as wide as their cells if they fit, else wrapped, else cut."""
+    """Return the widths of the columns: those of their cells if they fit; else cells are wrapped, then cut."""
     columns = list(zip(*rows, strict=True))
     width -= len(GAP) * (len(columns) - 1)
     widths = [max(map(len, column)) for column in columns]
-    wrapped = [max(_wrapped_width(cell, max_lines) for cell in column) for column in columns]
-    cut = [size if size <= SHORT_WORD else MIN_WIDTH for size in wrapped]
-    for least in (wrapped, cut, [min(size, MIN_WIDTH) for size in wrapped]):
+    wrapped_widths = [max(_wrapped_width(cell, max_lines) for cell in column) for column in columns]
+    cut_widths = [size if size <= SHORT_WORD else MIN_WIDTH for size in wrapped_widths]
+    for minimum_widths in (wrapped_widths, cut_widths, [min(size, MIN_WIDTH) for size in wrapped_widths]):
         while sum(widths) > width:
-            widest = max(range(len(widths)), key=lambda number: widths[number] - least[number])
-            if widths[widest] == least[widest]:
+            widest = max(range(len(widths)), key=lambda index: widths[index] - minimum_widths[index])
+            if widths[widest] == minimum_widths[widest]:
                 break
             widths[widest] -= 1
     return widths
 
 
 def _readable_width(cell: str) -> int:
-    """Return the smallest width at which two lines show the words of a cell, of long ones `LONG_WORD` characters."""
+    """Return the smallest width at which two lines fit the words of a cell, cut to `LONG_WORD` characters."""
     return _wrapped_width(" ".join(word[:LONG_WORD] for word in cell.split()), 2)
 
 
 def _wrapped_width(cell: str, max_lines: int | None) -> int:
-    """Return the smallest width at which the whole words of a cell need no more than the given number of lines.
+    """Return the smallest width at which the words of a cell fit the given number of lines.
 
     A short cell, such as ``164 kB``, is not wrapped.
     """

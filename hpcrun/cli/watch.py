@@ -77,15 +77,15 @@ def _watch_job(run: "Run", *, live: bool) -> None:
         if live:
             from hpcrun.watch.screen import show_live
 
-            picture = show_live(run)
+            watch_state = show_live(run)
         else:
-            picture = _print_changes(run)
+            watch_state = _print_changes(run)
     except KeyboardInterrupt:
         run = Run(run.directory)  # a restart may have given it another job id
         commands = f"hpcrun watch {run.job_id} watches it again, hpcrun cancel {run.job_id} cancels it"
         output.message(f"\nno longer watching; job {run.job_id} goes on: {commands}")
         raise typer.Exit(130) from None
-    run, row = Run(run.directory), picture.row
+    run, row = Run(run.directory), watch_state.row
     if row and row.state == "COMPLETED":
         follow.show_result(run)
     elif row:
@@ -93,16 +93,16 @@ def _watch_job(run: "Run", *, live: bool) -> None:
 
 
 def _print_changes(run: "Run") -> "WatchState":
-    """Print a line for each change until the job has ended; return the last snapshot."""
+    """Print a line for each change until the job has ended; return the final state."""
     from hpcrun.watch.changes import ChangeReporter
     from hpcrun.watch.watcher import Watcher
 
-    lines = ChangeReporter()
+    reporter = ChangeReporter()
     with Watcher(run) as watcher:
         while True:
-            picture = watcher.update()
-            for line in lines.describe_changes(picture):
+            watch_state = watcher.update()
+            for line in reporter.describe_changes(watch_state):
                 output.show(f"{time.strftime('%H:%M:%S')}  {line}")
-            if picture.finished:
-                return picture
-            time.sleep(REFRESH_SECONDS if picture.row else REFRESH_SECONDS / 10)
+            if watch_state.finished:
+                return watch_state
+            time.sleep(REFRESH_SECONDS if watch_state.row else REFRESH_SECONDS / 10)

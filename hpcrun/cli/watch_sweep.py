@@ -21,49 +21,54 @@ if TYPE_CHECKING:
     from hpcrun.jobs.status_rows import StatusRow
 
 REFRESH_SECONDS = 2.0
-"""How often the table is redrawn with the progress in metrics files; the scheduler is queried less often."""
+"""The interval in s at which the table is redrawn; the scheduler is queried less often."""
 
 HEADER_LINES = 4
 
 
 def watch(tasks: Sequence[Run], *, live: bool) -> int:
-    """Show tasks of a sweep until all have ended.
+    """Show tasks of a sweep until all tasks have ended.
 
     Args:
-        tasks: The tasks, in their order.
+        tasks: The tasks in order of their numbers.
         live: Whether stdout is a terminal that can be redrawn.
 
     Returns:
         The exit code of the first task that failed, else 0.
     """
-    latest: dict[Run, State] = {}
-    drawn = -REFRESH_SECONDS
-    for latest, changed in until_ended(tasks):
-        if live and (changed or time.monotonic() - drawn >= REFRESH_SECONDS):
-            drawn = time.monotonic()
-            _draw(tasks, latest)
+    states_by_task: dict[Run, State] = {}
+    last_drawn = -REFRESH_SECONDS
+    for states_by_task, changed_tasks in until_ended(tasks):
+        if live and (changed_tasks or time.monotonic() - last_drawn >= REFRESH_SECONDS):
+            last_drawn = time.monotonic()
+            _draw(tasks, states_by_task)
         elif not live:
-            summary = [f"{len(tasks)} tasks of {tasks[0].name}: {_count_states(latest)}"] * (len(changed) == len(tasks))
-            for line in filter(None, [*summary, *(format_change(task, latest[task]) for task in changed)]):
+            summary = [f"{len(tasks)} tasks of {tasks[0].name}: {_count_states(states_by_task)}"] * (
+                len(changed_tasks) == len(tasks)
+            )
+            for line in filter(
+                None, [*summary, *(format_change(task, states_by_task[task]) for task in changed_tasks)]
+            ):
                 output.show(f"{time.strftime('%H:%M:%S')}  {line}")
     if any(task.result_values() for task in tasks):
         show_results(tasks)
-    codes = exit_codes(latest)
-    if failed := sum(map(bool, codes)):
+    codes = exit_codes(states_by_task)
+    if failed_count := sum(map(bool, codes)):
         output.message(
-            f"{failed} of {len(tasks)} tasks did not complete; hpcrun why {format_task_ids(tasks)} explains why"
+            f"{failed_count} of {len(tasks)} tasks did not complete; hpcrun why {format_task_ids(tasks)} explains why"
         )
     return next(filter(None, codes), 0)
 
 
-def _draw(tasks: Sequence[Run], latest: dict[Run, State]) -> None:
-    """Draw the table; running and failed tasks come first where it does not fit the terminal."""
-    table = status_rows.build_rows(tasks, lambda _: latest)
+def _draw(tasks: Sequence[Run], states_by_task: dict[Run, State]) -> None:
+    """Draw the table; if it does not fit the terminal, running and failed tasks come first."""
+    table = status_rows.build_rows(tasks, lambda _: states_by_task)
     if len(table) + HEADER_LINES > get_terminal_size().lines:
         table.sort(key=_sort_key)
     now = time.strftime("%H:%M:%S")
     header = (
-        f"{len(tasks)} tasks of {tasks[0].name}: {_count_states(latest)}; {now}; Ctrl+C stops watching, not the tasks"
+        f"{len(tasks)} tasks of {tasks[0].name}: {_count_states(states_by_task)}; {now}; "
+        "Ctrl+C stops watching, not the tasks"
     )
     output.screen(
         [header, *output.text(status.COLUMNS, map(status.cells, table), optional=status.OPTIONAL).splitlines()]
@@ -76,6 +81,6 @@ def _sort_key(row: StatusRow) -> int:
     return 2 if row.state == "PENDING" else 0
 
 
-def _count_states(latest: dict[Run, State]) -> str:
-    counts = Counter(state.name for state in latest.values())
+def _count_states(states_by_task: dict[Run, State]) -> str:
+    counts = Counter(state.name for state in states_by_task.values())
     return ", ".join(f"{count} {states.describe_state(name)}" for name, count in counts.items())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hpcrun.why.task_groups import TaskGroup
 
 PROGRESS_BAR_TASKS = 50
-"""From this number of tasks on, reading their logs takes seconds and shows a progress bar."""
+"""Minimum number of tasks for which a progress bar is shown, because reading their logs takes seconds."""
 
 
 def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
@@ -51,8 +51,8 @@ def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
         if as_json:
             output.value([group.as_json() for group in groups])
         else:
-            for number, group in enumerate(groups):
-                print("\n" * bool(number), end="")
+            for index, group in enumerate(groups):
+                print("\n" * bool(index), end="")
                 _show_group(group)
     if not all(explanation.is_known for explanation in explanations):
         raise typer.Exit(1)
@@ -61,12 +61,14 @@ def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
 def _show_group(group: TaskGroup) -> None:
     from hpcrun.jobs.sweep_tasks import format_task_ids
 
-    first, several = group.first, len(group.tasks) > 1
+    explanation, is_group = group.first, len(group.tasks) > 1
     output.show(group.headline)
-    if several and first.diagnosis.evidence:
-        output.show(f"Job {first.run.job_id or '-'} ({format_values(first.run.values.items())}), for example:")
-    _show(first)
-    if several and first.state.finished and not first.is_healthy:
+    if is_group and explanation.diagnosis.evidence:
+        output.show(
+            f"Job {explanation.run.job_id or '-'} ({format_values(explanation.run.values.items())}), for example:"
+        )
+    _show(explanation)
+    if is_group and explanation.state.finished and not explanation.is_healthy:
         output.show(f"To submit them again: hpcrun resubmit {format_task_ids(group.tasks)}")
 
 
@@ -74,10 +76,10 @@ def _show(explanation: Explanation) -> None:
     _show_evidence(explanation.diagnosis.evidence)
     if explanation.diagnosis.fix:
         output.show(f"What to do: {explanation.diagnosis.fix}")
-    for other in explanation.others:
-        output.show(f"\nAlso: {other.summary}")
-        _show_evidence(other.evidence)
-        output.show(f"What to do: {other.fix}")
+    for other_diagnosis in explanation.others:
+        output.show(f"\nAlso: {other_diagnosis.summary}")
+        _show_evidence(other_diagnosis.evidence)
+        output.show(f"What to do: {other_diagnosis.fix}")
 
 
 def _show_evidence(evidence: tuple[Evidence, ...]) -> None:

@@ -1,4 +1,4 @@
-"""``hpcrun workload``: list and show the workloads that come with hpcrun, and copy one to start one's own."""
+"""``hpcrun workload``: list, show and copy the workloads that come with hpcrun."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def show(
         ("option (after --)", "default", "meaning"),
         [(format_flags(*one), one[1].get("default"), _meaning(one[1])) for one in (program.options or {}).items()],
     )
-    requested = " ".join(f"--{key.replace('_', '-')}={value}" for key, value in resources.items()) or "one rank"
-    output.show(f"resources: {requested}\nfolder:    {program.folder}")
+    resource_text = " ".join(f"--{key.replace('_', '-')}={value}" for key, value in resources.items()) or "one rank"
+    output.show(f"resources: {resource_text}\nfolder:    {program.folder}")
 
 
 def new(
@@ -97,6 +97,6 @@ def new(
 
 
 def _meaning(declaration: dict[str, Any]) -> str:
-    """Return the help of an option, and its choices."""
+    """Return the choices and the help text of an option."""
     choices = ", ".join(map(str, declaration.get("choices", ())))
     return "; ".join(filter(None, [choices, declaration.get("help")]))

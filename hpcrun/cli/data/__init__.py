@@ -41,10 +41,10 @@ def group(argv: list[str]) -> typer.Typer:
 
 
 def require_libraries() -> None:
-    """Require the libraries of `hpcrun.data`.
+    """Require the Python packages that `hpcrun.data` imports.
 
     Raises:
-        HpcrunError: One is not installed.
+        HpcrunError: A library is not installed.
     """
     try:
         import google.protobuf  # noqa: F401

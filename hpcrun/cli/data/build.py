@@ -210,17 +210,23 @@ def _build(
     if as_json:
         output.value(description)
         return
-    rows = [(split, *_cells(found)) for split, found in description["splits"].items()]
+    rows = [(split, *_cells(split_counts)) for split, split_counts in description["splits"].items()]
     output.table(("split", "images", "shards", "bytes", "converted", "skipped"), rows)
     output.message(f"{out}: {description['classes']} classes (labels.txt)")
-    if not any(found["images"] for found in description["splits"].values()):
+    if not any(split_counts["images"] for split_counts in description["splits"].values()):
         raise HpcrunError(
             f"{out} has no images: all files were skipped", hint=f"cat {out / 'skipped.txt'}", exit_code=1
         )
-    if any(found["skipped"] for found in description["splits"].values()):
+    if any(split_counts["skipped"] for split_counts in description["splits"].values()):
         output.message(f"WARNING: files were skipped; {out / 'skipped.txt'} lists them with the reasons")
 
 
-def _cells(found: dict[str, Any]) -> tuple[str, ...]:
-    converted = ", ".join(f"{count} {kind}" for kind, count in found["converted"].items())
-    return f"{found['images']:,}", str(found["shards"]), f"{found['bytes']:,}", converted, str(found["skipped"] or "")
+def _cells(split_counts: dict[str, Any]) -> tuple[str, ...]:
+    converted = ", ".join(f"{count} {kind}" for kind, count in split_counts["converted"].items())
+    return (
+        f"{split_counts['images']:,}",
+        str(split_counts["shards"]),
+        f"{split_counts['bytes']:,}",
+        converted,
+        str(split_counts["skipped"] or ""),
+    )

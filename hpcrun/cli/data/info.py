@@ -1,4 +1,4 @@
-"""``hpcrun data info``: what a data set contains."""
+"""``hpcrun data info``: show the content of a data set."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SAMPLES = 32
 _MAX_CLASSES = 20
-"""Samples in the picture, and classes in the table."""
+"""Maximum numbers of samples in the picture, and of classes in the table."""
 
 
 def info(

@@ -1,4 +1,4 @@
-"""``hpcrun data split``: the shards of each worker."""
+"""``hpcrun data split``: distribute the shards of a data set to workers."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -28,7 +28,7 @@ def split(
 
     folders = splitting.split(folder, workers)
     if as_json:
-        output.value([str(own) for own in folders])
+        output.value([str(worker_folder) for worker_folder in folders])
     else:
-        for own in folders:
-            output.show(f"{own}: {sum(1 for _ in own.iterdir())} shards")
+        for worker_folder in folders:
+            output.show(f"{worker_folder}: {sum(1 for _ in worker_folder.iterdir())} shards")

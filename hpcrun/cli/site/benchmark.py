@@ -21,17 +21,17 @@ def run_benchmark(plan: Plan, timeout: float, *, keep: bool, as_json: bool) -> i
     """Submit a test job, follow it to its end, and print and record its results.
 
     Args:
-        plan: The job.
-        timeout: Seconds that the job may wait in the queue.
-        keep: Keep the run directory also of a successful test.
+        plan: The job to submit.
+        timeout: Maximum time of the job in the queue, in s.
+        keep: Whether to keep the run directory after a successful test, too.
         as_json: Print one JSON value.
 
     Returns:
-        The exit code: 0 if all steps succeeded, 1 if one failed.
+        The exit code: 0 if all steps of the test succeeded, 1 if a step failed.
 
     Raises:
         HpcrunError: The job could not be submitted or cancelled.
-        Exit: A signal cancelled it.
+        Exit: A signal cancelled the job.
     """
     nodes, ranks = plan.spec.resources.nodes or 1, plan.spec.resources.ranks
     counts = f"{pluralize(nodes, 'node')}, {pluralize(ranks, 'rank')}"
@@ -59,34 +59,39 @@ def run_benchmark(plan: Plan, timeout: float, *, keep: bool, as_json: bool) -> i
 
 
 def _show(report: BenchmarkReport) -> None:
-    """Print tables of steps and nodes, and below them slow nodes or the reason of a failure."""
+    """Print tables of the test's steps and of the nodes, then slow nodes or the reason of a failure."""
     output.table(("step", "", "found"), benchmark_results.step_table(report.steps))
     nodes = report.record.of_nodes
     keys = [key for key in LABELS if any(key in node for node in nodes.values())]
     if nodes:
-        slow = {name for one in report.slow for name in one.nodes}
+        slow = {name for finding in report.slow for name in finding.nodes}
         rows = [
             (name, *(format_value(node[key]) if key in node else "" for key in keys), "slow" * (name in slow))
             for name, node in nodes.items()
         ]
         print()
         output.table(("node", *(" ".join(LABELS[key]) for key in keys), ""), rows)
-    lines = [one.sentence for one in report.slow]
-    if report.slow and len(nodes) > 1 and not any(len(one.nodes) == 1 for one in report.slow):
+    lines = [finding.sentence for finding in report.slow]
+    if report.slow and len(nodes) > 1 and not any(len(finding.nodes) == 1 for finding in report.slow):
         advice = "A test of three nodes (-N 3) shows which of the two is slow, if only one is."
         lines.append(advice if len(nodes) == 2 else "No node is slower than the others.")
     if report.slow and report.changed:
         changes = [f"{name} was {was}, now {now}" for name, (was, now) in report.changed.items()]
         lines.append(f"Since the last such test: {'; '.join(changes)}.")
     if report.node_problems:
-        problems = [f"  {one.severity.upper()}: {one.check}: {one} ({one.fix})" for one in report.node_problems]
+        problems = [
+            f"  {finding.severity.upper()}: {finding.check}: {finding} ({finding.fix})"
+            for finding in report.node_problems
+        ]
         lines += [*([""] if lines else []), "Findings on the nodes:", *problems]
     if report.log:
         lines += ["the log ends:", *(f"  {line}" for line in report.log)]
     if report.steps[-1].fix:
         lines += [*([""] if lines else []), f"What to do: {report.steps[-1].fix}"]
     if report.record.failed and report.warnings:
-        warnings = [f"  {one.where or report.record.site}: {one.what} ({one.fix})" for one in report.warnings]
+        warnings = [
+            f"  {finding.where or report.record.site}: {finding.what} ({finding.fix})" for finding in report.warnings
+        ]
         lines += [*([""] if lines else []), "Findings on the site file, perhaps the cause:", *warnings]
     if lines:
         output.show("\n".join(("", *lines)))

@@ -47,7 +47,9 @@ def check(
     reports = [_check_site(name) for name in names or sorted(loader.list_site_files(paths.config_layers()))]
     failed = any(report["error"] for report in reports)
     if as_json:
-        output.value([{**one, "warnings": [each.as_json() for each in one["warnings"]]} for one in reports])
+        output.value(
+            [{**report, "warnings": [finding.as_json() for finding in report["warnings"]]} for report in reports]
+        )
         raise typer.Exit(int(failed))
     _print_warnings(reports)
     if failed:
@@ -65,8 +67,8 @@ def _check_site(name: str) -> dict[str, Any]:
     except HpcrunError as error:
         return {"site": name, "error": str(error), "warnings": []}
     findings = rules.lint_site(loaded_site)
-    errors = [rules.format_finding(one, name) for one in findings if one.severity == "error"]
-    warnings = [*_find_unallowed(loaded_site), *(one for one in findings if one.severity != "error")]
+    errors = [rules.format_finding(finding, name) for finding in findings if finding.severity == "error"]
+    warnings = [*_find_unallowed(loaded_site), *(finding for finding in findings if finding.severity != "error")]
     return {"site": name, "error": "\n".join(errors) or None, "warnings": warnings}
 
 
@@ -81,7 +83,7 @@ def _find_unallowed(site: LoadedSite) -> Iterator[Finding]:
 
 
 def _print_warnings(reports: Sequence[dict[str, Any]]) -> None:
-    """Print each warning once; a site that extends another repeats the other's warnings."""
+    """Print each warning once; a site that extends another site repeats its warnings."""
     from hpcrun.sites.lint import rules
 
     lines = [rules.format_finding(warning, report["site"]) for report in reports for warning in report["warnings"]]

@@ -49,8 +49,8 @@ def diff(
         for difference in differences:
             for sign, value, origin in zip("-+", difference.values, difference.origins, strict=True):
                 if value is not None:
-                    shown = toml.literal(mask_value(value, difference.key[-1]))
-                    output.show(f"{sign}{toml.format_key(*difference.key)} = {shown}  # {origin or 'default'}")
+                    value_text = toml.literal(mask_value(value, difference.key[-1]))
+                    output.show(f"{sign}{toml.format_key(*difference.key)} = {value_text}  # {origin or 'default'}")
     if differences:
         raise typer.Exit(1)
     output.message(f"{a} and {b} are alike")

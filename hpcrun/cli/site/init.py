@@ -54,8 +54,8 @@ def init(
         print(text, end="")
         return
     permissions.make_own_folder(target.parent)
-    with open(target, "w", encoding="utf-8", opener=permissions.opener) as opened:
-        opened.write(text)
+    with open(target, "w", encoding="utf-8", opener=permissions.opener) as stream:
+        stream.write(text)
     _print_next_steps(target, text, shlex.quote(str(target)) if file else name)
     if not file:
         _print_site_in_use(name)
@@ -77,7 +77,7 @@ def _print_next_steps(target: Path, text: str, site: str) -> None:
 def _print_site_in_use(name: str) -> None:
     from hpcrun.sites import loader
 
-    with suppress(HpcrunError):  # other commands report an invalid file of another site
+    with suppress(HpcrunError):  # an invalid file of another site is reported by other commands
         loaded_site = loader.load_selected_site()
         if loaded_site.site.name != name:
             options = f"--site {name} or HPCRUN_SITE={name} uses the new one"
@@ -93,16 +93,18 @@ def _find_target(name: str, file: Path | None, *, force: bool) -> Path:
     from hpcrun import paths
     from hpcrun.sites import loader
 
-    user = next(folder for layer, folder in paths.config_layers() if layer == "user")
-    target = file / f"{name}.toml" if file and file.is_dir() else file or user / f"{name}.toml"
+    user_folder = next(folder for layer, folder in paths.config_layers() if layer == "user")
+    target = file / f"{name}.toml" if file and file.is_dir() else file or user_folder / f"{name}.toml"
     if target.name != f"{name}.toml":
         raise HpcrunError(
             f"--output={file}: the file name must be {name}.toml", hint=f"--output {target.parent / name}.toml"
         )
     if target.exists() and not force:
         raise HpcrunError(f"{target} already exists", hint="--force overwrites it; --output - prints the new file")
-    others = [one for one in loader.list_site_files().get(name, []) if one.resolve() != target.resolve()]
-    if others and not file and not force:
+    other_files = [
+        site_file for site_file in loader.list_site_files().get(name, []) if site_file.resolve() != target.resolve()
+    ]
+    if other_files and not file and not force:
         hint = "use another name; --force merges both"
-        raise HpcrunError(f"a site {name} already exists, and both files would be merged: {others[-1]}", hint=hint)
+        raise HpcrunError(f"a site {name} already exists, and both files would be merged: {other_files[-1]}", hint=hint)
     return target

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def show_layers(*, as_json: bool) -> None:
-    """List all layers, the highest first, with git versions as of the last fetch."""
+    """Print all layers, the highest first, with their git versions at the time of the last fetch."""
     from hpcrun import paths
     from hpcrun.sites import loader, project
     from hpcrun.sites.layers import list_layers
@@ -48,7 +48,7 @@ def show_layers(*, as_json: bool) -> None:
 
 
 def _version_facts(layer: Layer) -> dict[str, Any]:
-    """Return the version of a layer's git repository, or nothing for a folder."""
+    """Return the version of a layer's git repository; empty for a layer without a repository."""
     from hpcrun.git import GitError
     from hpcrun.sites import repositories
 
@@ -78,14 +78,14 @@ def _format_version(row: dict[str, Any]) -> str:
         return "used in place" if row["layer"].startswith("added ") else ""
     if not row["commit"]:
         return f"no copy: hpcrun site update {row['layer'].removeprefix('added ')}"
-    by_tag = row["follows"].startswith("tag ")
-    also = f" ({row['tag']})" if row["tag"] and not by_tag else ""
-    words = [f"{row['follows']} at {row['commit'][:8]}{also} of {row['date']}"]
-    if by_tag and (row.get("behind") or row.get("ahead")):
-        words.append(f"has moved: hpcrun site update {row['layer'].removeprefix('added ')}")
+    follows_tag = row["follows"].startswith("tag ")
+    tag_text = f" ({row['tag']})" if row["tag"] and not follows_tag else ""
+    parts = [f"{row['follows']} at {row['commit'][:8]}{tag_text} of {row['date']}"]
+    if follows_tag and (row.get("behind") or row.get("ahead")):
+        parts.append(f"has moved: hpcrun site update {row['layer'].removeprefix('added ')}")
     elif row["behind"] is None:
-        words.append("distance unknown")
+        parts.append("distance unknown")
     else:
-        words += [f"{row[side]} {side}" for side in ("behind", "ahead") if row.get(side)]
-    words += [f"fetched {row['fetched']}"] if row.get("fetched") else []
-    return ", ".join(words)
+        parts += [f"{row[side]} {side}" for side in ("behind", "ahead") if row.get(side)]
+    parts += [f"fetched {row['fetched']}"] if row.get("fetched") else []
+    return ", ".join(parts)

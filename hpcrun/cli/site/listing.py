@@ -36,24 +36,26 @@ def list_sites(
     from hpcrun.doctor import benchmark_records
     from hpcrun.sites import loader, trust
 
-    here, chosen_by = loader.select_site()
+    selected_name, chosen_by = loader.select_site()
     rows: list[dict[str, Any]] = []
     for name, files in sorted(loader.list_site_files(paths.config_layers()).items()):
-        tested, refused = "", list[str]()
+        test_text, refusals = "", list[str]()
         try:
-            loaded = loader.load_site(name, include_unallowed=True)
-            description, tested = loaded.site.description, benchmark_records.describe_last_test(loaded)
-            refused = [f"{source.file}: {why}" for source in loaded.sources if (why := trust.refusal_reason(source))]
+            loaded_site = loader.load_site(name, include_unallowed=True)
+            description, test_text = loaded_site.site.description, benchmark_records.describe_last_test(loaded_site)
+            refusals = [
+                f"{source.file}: {why}" for source in loaded_site.sources if (why := trust.refusal_reason(source))
+            ]
         except HpcrunError as error:
             description = f"INVALID: {error.message.splitlines()[0]}"
-        facts = {"description": description, "tested": tested, "files": files, "not_allowed": refused}
-        rows.append({"name": name, "here": name == here, **facts})
+        facts = {"description": description, "tested": test_text, "files": files, "not_allowed": refusals}
+        rows.append({"name": name, "here": name == selected_name, **facts})
     if as_json:
         output.value(rows)
     else:
         _show(rows)
-        output.message(f"used here: {here} ({chosen_by})")
-    loader.load_selected_site()  # raises all errors of the site used here
+        output.message(f"used here: {selected_name} ({chosen_by})")
+    loader.load_selected_site()  # raise the errors of the site used here
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
@@ -75,7 +77,7 @@ def _format_description(row: dict[str, Any]) -> str:
 
 
 def _find_unused_templates() -> Iterator[str]:
-    """Yield a message for each template that is not used, because templates affect jobs of all sites."""
+    """Yield a message for each template that is not used; templates affect jobs of all sites."""
     from hpcrun import paths
     from hpcrun.sites import layer_files, trust
 

@@ -21,10 +21,10 @@ def check_templates(files: Mapping[str, Source]) -> None:
     """Check the syntax of a layer's templates.
 
     Args:
-        files: The layer's files, by their names in it.
+        files: The layer's files, by name in the layer.
 
     Raises:
-        HpcrunError: A template is not valid; names the template and the line.
+        HpcrunError: A template is not valid; the message names the template and the line.
     """
     templates = {name: source.text for name, source in files.items() if "/" in name}
     if templates:
@@ -35,10 +35,10 @@ def check_templates(files: Mapping[str, Source]) -> None:
 
 
 def show_change(change: Change) -> dict[str, Source]:
-    """Show how a layer's files differ from those in use, with warnings on new and changed files.
+    """Show the differences between a layer's new files and those in use, and warnings on new and changed files.
 
     Returns:
-        The files, by their names in the layer.
+        The new files, by name in the layer.
 
     Raises:
         HpcrunError: A template is not valid.
@@ -46,15 +46,17 @@ def show_change(change: Change) -> dict[str, Source]:
     from hpcrun.sites import layer_files
     from hpcrun.sites.lint import layer_checks
 
-    old, new = (layer_files.read_sources(folder) if folder else {} for folder in (change.old_folder, change.new_folder))
-    check_templates(new)
-    before, now = ({name: source.text for name, source in files.items()} for files in (old, new))
-    show_diff(layer_files.diff_texts(before, now))
+    old_files, new_files = (
+        layer_files.read_sources(folder) if folder else {} for folder in (change.old_folder, change.new_folder)
+    )
+    check_templates(new_files)
+    old_texts, new_texts = ({name: source.text for name, source in files.items()} for files in (old_files, new_files))
+    show_diff(layer_files.diff_texts(old_texts, new_texts))
     for warning in layer_checks.lint_files(
-        change.sites, change.new_folder, {name for name in now if now[name] != before.get(name)}
+        change.sites, change.new_folder, {name for name in new_texts if new_texts[name] != old_texts.get(name)}
     ):
         output.message(f"WARNING: {warning}")
-    return new
+    return new_files
 
 
 def show_diff(lines: Iterable[str]) -> None:
@@ -68,9 +70,9 @@ def confirm(question: str, *, yes: bool, otherwise: str) -> None:
     """Ask once for confirmation.
 
     Args:
-        question: The question.
-        yes: Whether --yes confirms it already.
-        otherwise: The message after a no.
+        question: The question to the user.
+        yes: Whether the option --yes was given; then there is no question.
+        otherwise: The message that is printed if the user declines.
 
     Raises:
         HpcrunError: There is no terminal to ask on.

@@ -38,14 +38,14 @@ def show(
     origins = {key: str(loaded_site.find_origin(key)) for key in values} if origin else {}
     if as_json:
         site = mask_value(asdict(loaded_site.site))
-        origins_by_name = {toml.format_key(*key): place for key, place in origins.items()}
+        origins_by_name = {toml.format_key(*key): origin_text for key, origin_text in origins.items()}
         output.value({"site": site, "origin": origins_by_name} if origin else site)
         return
     print(
         sanitize(f"# site {loaded_site.site.name} ({loaded_site.chosen_by})\n{toml.format_document(values, origins)}"),
         end="",
     )
-    if tested := benchmark_records.describe_last_test(loaded_site):
+    if last_test := benchmark_records.describe_last_test(loaded_site):
         output.message(
-            f"last tested {tested}; hpcrun site test {name or ''} --history lists all tests".replace("  ", " ")
+            f"last tested {last_test}; hpcrun site test {name or ''} --history lists all tests".replace("  ", " ")
         )

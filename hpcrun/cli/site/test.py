@@ -90,28 +90,28 @@ def _show_history(site: str | None, *, as_json: bool) -> None:
     from hpcrun.sites import loader
 
     loaded_site = loader.load_selected_site(site)
-    earlier = benchmark_records.read_records(loaded_site)
+    test_records = benchmark_records.read_records(loaded_site)
     if as_json:
-        output.value([asdict(record) for record in earlier])
+        output.value([asdict(record) for record in test_records])
         return
-    if not earlier:
+    if not test_records:
         output.message(
             f"site {loaded_site.site.name} was never tested: {f'hpcrun site test {site or str()}'.strip()} tests it"
         )
         return
     columns = ("tested", "", "nodes", "ranks", "partition", "latency us", "GB/s", "versions")
-    output.table(columns, [_format_row(record) for record in earlier])
+    output.table(columns, [_format_row(record) for record in test_records])
 
 
 def _format_row(record: "BenchmarkRecord") -> tuple[Any, ...]:
     from hpcrun.doctor.benchmark_records import format_time
     from hpcrun.jobs.result_format import format_value
 
-    figures = [
+    figure_cells = [
         format_value(record.figures[key]) if key in record.figures else "" for key in ("latency_us", "bandwidth_GBps")
     ]
-    where = (record.nodelist or record.nodes, record.ranks, record.partition)
+    job_cells = (record.nodelist or record.nodes, record.ranks, record.partition)
     versions = [
         f"{name}{record.versions[key]}" for name, key in (("hpcrun ", "hpcrun"), ("", "mpi")) if key in record.versions
     ]
-    return (format_time(record.time), record.outcome, *where, *figures, ", ".join(versions))
+    return (format_time(record.time), record.outcome, *job_cells, *figure_cells, ", ".join(versions))

@@ -70,13 +70,13 @@ def _update(layer: Layer, ref: str | None, *, dry_run: bool, yes: bool) -> None:
         )
         return
     with layers.stage_update(layer, ref) as change:
-        assert change.version  # noqa: S101 - for mypy: it is a copy
-        before = repositories.read_version(change.old_folder) if change.old_folder else None
-        if before and before.commit == change.version.commit and layer.ref == change.layer.ref:
+        assert change.version  # noqa: S101 - for mypy: a copied layer has a version
+        old_version = repositories.read_version(change.old_folder) if change.old_folder else None
+        if old_version and old_version.commit == change.version.commit and layer.ref == change.layer.ref:
             output.message(f"{layer.name}: {change.version} is up to date" + _format_newer_tag(change))
             return
         show_change(change)
-        moved_tag = before and ref is None and _format_moved_tag(before, change)
+        moved_tag = old_version and ref is None and _format_moved_tag(old_version, change)
         if moved_tag and yes and not dry_run:
             hint = f"hpcrun site update {layer.name} --ref {layer.ref} --yes uses the moved tag"
             raise HpcrunError(moved_tag, hint=hint, exit_code=1)
@@ -84,21 +84,22 @@ def _update(layer: Layer, ref: str | None, *, dry_run: bool, yes: bool) -> None:
             output.message(f"WARNING: {layer.name}: {moved_tag}")
         _warn_of_broken_sites(change, yes=yes and not dry_run)
         if dry_run:
-            output.message(f"{layer.name}: {before or 'nothing'} stays in use: this was a dry run")
+            output.message(f"{layer.name}: {old_version or 'nothing'} stays in use: this was a dry run")
             return
-        in_use = f" instead of {before}" if before else ""
+        in_use = f" instead of {old_version}" if old_version else ""
         question = f"Use {change.version} of layer {layer.name}{in_use}?"
-        confirm(question, yes=yes, otherwise=f"{layer.name}: {before or 'nothing'} stays in use")
+        confirm(question, yes=yes, otherwise=f"{layer.name}: {old_version or 'nothing'} stays in use")
         layers.apply_change(change)
     output.message(f"{layer.name}: {change.version} is used from now on")
 
 
-def _format_moved_tag(before: Version, change: Change) -> str | None:
-    """Return a sentence if the followed tag points to another commit now, which tags should never do; else None."""
+def _format_moved_tag(old_version: Version, change: Change) -> str | None:
+    """Return a message if the followed tag points to another commit now, which a tag should never do; else None."""
     version, ref = change.version, change.layer.ref
-    if not version or ref is None or version.tag != ref or version.commit == before.commit:
+    if not version or ref is None or version.tag != ref or version.commit == old_version.commit:
         return None
-    return f"tag {ref} has moved: was {before.commit[:8]} ({before.date}), is now {version.commit[:8]} ({version.date})"
+    old_text, new_text = (f"{item.commit[:8]} ({item.date})" for item in (old_version, version))
+    return f"tag {ref} has moved: was {old_text}, is now {new_text}"
 
 
 def _warn_of_broken_sites(change: Change, *, yes: bool) -> None:
@@ -111,32 +112,32 @@ def _warn_of_broken_sites(change: Change, *, yes: bool) -> None:
 
     broken = impact.find_broken_sites(change.layer.name, change.new_folder)
     if broken and yes:
-        what = f"{change.version} would break sites of other layers:\n" + "\n".join(broken)
+        message = f"{change.version} would break sites of other layers:\n" + "\n".join(broken)
         hint = f"fix these sites, or review the update: hpcrun site update {change.layer.name}, without --yes"
-        raise HpcrunError(what, hint=hint, exit_code=1)
+        raise HpcrunError(message, hint=hint, exit_code=1)
     for line in broken:
         output.message(f"WARNING: will not work any more: {line}")
 
 
 def _format_newer_tag(change: Change) -> str:
-    """Return a note on a higher tag, if the layer follows a tag."""
+    """Return a message about a newer tag, if the layer follows a tag; empty if there is none."""
     from hpcrun.sites import repositories
 
     newest = repositories.newest_tag(repositories.layer_home(change.layer.name) / "repository")
-    followed = change.version and change.layer.ref == change.version.tag
-    if not followed or newest in {None, change.layer.ref}:
+    follows_tag = change.version and change.layer.ref == change.version.tag
+    if not follows_tag or newest in {None, change.layer.ref}:
         return ""
     return f" of tag {change.layer.ref}; hpcrun site update {change.layer.name} --ref {newest} uses the newest tag"
 
 
 def _add_version_in_use(layer: Layer, error: HpcrunError) -> HpcrunError:
-    """Return an error with a note on the version that stays in use."""
+    """Add the version that stays in use to an error."""
     from hpcrun.sites import repositories
 
     folder = layer.content_folder
     version = repositories.read_version(folder) if folder else None
     separator = "\n" if "\n" in error.message else "; "
-    stays = f"{separator}{version} stays in use" if version else ""
+    suffix = f"{separator}{version} stays in use" if version else ""
     prefix = f"layer {layer.name}"
-    what = error.message if error.message.startswith(f"{prefix} ") else f"{prefix}: {error.message}"
-    return HpcrunError(what + stays, hint=error.hint, exit_code=error.exit_code)
+    message = error.message if error.message.startswith(f"{prefix} ") else f"{prefix}: {error.message}"
+    return HpcrunError(message + suffix, hint=error.hint, exit_code=error.exit_code)
