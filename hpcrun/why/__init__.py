@@ -1,1 +1,1 @@
-"""Explains why a job is pending or failed, with the evidence and what to do."""
+"""Explains why a job is pending or failed, with evidence and a fix."""

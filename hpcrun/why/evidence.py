@@ -12,8 +12,8 @@ class Evidence:
     """A line of a log, or of a command's output, that supports a diagnosis.
 
     Attributes:
-        source: A file in the run directory, or a command.
-        line: The line, or a statement about it.
+        source: The file in the run directory, or the command, that the line comes from.
+        line: The line, or a statement that summarizes it.
     """
 
     source: str

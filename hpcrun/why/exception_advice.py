@@ -1,4 +1,4 @@
-"""What Python's usual exceptions mean, for those that no signature knows better: from the tables in ``exceptions``.
+"""Advice on common Python exceptions that no signature explains, from the tables in ``exceptions``.
 
 The files are read in the order of their names, and the first entry that matches counts. An entry has ``advice`` and
 
@@ -6,8 +6,8 @@ The files are read in the order of their names, and the first entry that matches
 - ``library``: a regular expression of the file, normally of a library, that raised it,
 - ``code``: a regular expression of the user's line of code, or several of them.
 
-Entries of files with ``general = true`` know only a type or a library. They count after those that know the message
-of the exception or of the one that caused it, and after what the system's errors in it mean
+Entries of files with ``general = true`` match only a type or a library. They count after entries that match the
+message of the exception or of its cause, and after the advice on system errors in the message
 (`hpcrun.why.message_advice`).
 """
 
@@ -40,9 +40,9 @@ class Raised:
     """An exception to advise on.
 
     Attributes:
-        error: Its type and message.
-        file: The file that raised it; empty if not known.
-        code: The user's line of code; empty if not known.
+        error: The type and message of the exception.
+        file: The file that raised the exception; empty if unknown.
+        code: The user's line of code; empty if unknown.
     """
 
     error: str
@@ -50,7 +50,7 @@ class Raised:
     code: str = ""
 
     def find(self, *, general: bool) -> str:
-        """Return the advice of the first entry that matches; empty without one."""
+        """Return the advice of the first entry that matches the exception; empty if there is none."""
         for entry in _find_possible(condense(self.error)):
             if entry.general is not general or not re.search(entry.library, self.file):
                 continue
@@ -64,19 +64,19 @@ class Raised:
 
 @lru_cache(maxsize=256)
 def _find_possible(condensed: str) -> tuple[Advice, ...]:
-    """Return the entries whose pattern may match a text; tasks of a sweep often have the same."""
+    """Return the entries whose pattern may match a text; cached, because tasks of a sweep often have the same text."""
     return tuple(entry for entry in _load() if may_match(entry.pattern, condensed))
 
 
 def advise(error: str, cause: str = "", file: str = "", code: str = "", hint: str = "") -> str:
-    """Return what an exception usually means, or what its message says to do; empty where that depends on the program.
+    """Return advice on an exception, or the advice in its own message; empty if the cause depends on the program.
 
     Args:
         error: The exception's type and message.
-        cause: Those of the exception that caused it.
-        file: The file that raised it.
+        cause: The type and message of the exception that caused it; empty if there is none.
+        file: The file that raised the exception.
         code: The user's line of code.
-        hint: What its message says to do.
+        hint: The advice in the exception's message.
     """
     raised = Raised(error, file, code)
     of_cause = Raised(cause).find(general=False) if cause else ""

@@ -1,4 +1,4 @@
-"""Text of a Python traceback that helps to mend the program: what its message says to do, and the line of code."""
+"""Extracts from a Python traceback what helps to fix the program: advice in the message, and the line of code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 MAX_HINT = 300
 MAX_CODE = 100
 MAX_FOLLOWING = 12
-"""Lines of further paragraphs of a message."""
+"""Maximum number of lines that are read after a message's first paragraph."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`'\"(])|(?<=;)\s+(?=please )")
 _ORDER = re.compile(
@@ -27,7 +27,7 @@ _ORDER = re.compile(
         |you\ (?:can|should|must|need\ to|may\ need|have\ to))\b""",
     re.VERBOSE,
 )
-"""A sentence that says what to do."""
+"""Matches a sentence that gives advice, such as "Please install ..."."""
 _RULE = re.compile(
     r"""^(?:Expected\ one|Available|Valid|Supported|Possible|Instead)\b
     |\b(?:(?:should|must)\ (?:be|have|use|call|set|contain|match)|requires?|needs?\ to\ be|expected\ one\ of
@@ -36,7 +36,7 @@ _RULE = re.compile(
         |(?:has\ been|have\ been|was)\ (?:removed|renamed|replaced|moved|deprecated))\b""",
     re.VERBOSE,
 )
-"""A sentence that says what the program must comply with."""
+"""Matches a sentence that states a requirement, such as "x must be ..."."""
 _NO_ADVICE = re.compile(
     r"(?i)\b(?:report (?:this|it|the)|(?:open|file|create|submit) an? (?:issue|bug)|bug report|contact "
     r"|more (?:information|details|info)|for details|copy the|TF_CPP_MIN|stack trace|TORCH_SHOW_CPP|JAX_TRACEBACK)"
@@ -51,13 +51,13 @@ _NOTEBOOK_CODE = re.compile(r"^-+> ?(?P<number>\d+) (?P<code>.*)$")
 
 
 def find_code(lines: Sequence[str], index: int, number: str, indent: str = "") -> str:
-    """Return the line of code that a traceback quotes for a frame; empty without one.
+    """Return the line of code that a traceback quotes for a frame; empty if it quotes none.
 
     Args:
         lines: The log's lines.
-        index: The index of the frame's line.
-        number: The number of the line of code.
-        indent: What precedes each line of the traceback.
+        index: The index of the log line that describes the frame.
+        number: The line number of the code in its file.
+        indent: The indentation of each line of the traceback.
     """
     head = lines[index].removeprefix(indent)
     if head.startswith("│"):
@@ -77,12 +77,12 @@ def find_code(lines: Sequence[str], index: int, number: str, indent: str = "") -
 
 
 def find_condition(kind: str, lines: Sequence[str], frames: Sequence[tuple[str, str, str]]) -> str:
-    """Return the line of code that an exception without a message stands for; empty without one.
+    """Return the line of code that explains an exception without a message; empty if there is none.
 
     Args:
         kind: The exception's type.
         lines: The lines of its traceback.
-        frames: The file, number and line of code of each frame.
+        frames: The file, line number and line of code of each frame.
     """
     if kind == "AssertionError":
         return next((text for text in map(str.strip, reversed(lines)) if text.strip("~^ ")), "")
@@ -92,12 +92,12 @@ def find_condition(kind: str, lines: Sequence[str], frames: Sequence[tuple[str, 
 
 
 def is_order(hint: str) -> bool:
-    """Return whether a hint says what to do, not only what the program must comply with."""
+    """Return whether a hint gives advice, and does not only state a requirement."""
     return bool(_ORDER.search(hint))
 
 
 def find_hint(lines: Sequence[str], index: int, end: int) -> str:
-    """Return the sentences of a message that say what to do; empty without any.
+    """Return the sentences of a message that give advice; empty if there are none.
 
     Args:
         lines: The log's lines.
@@ -119,7 +119,7 @@ def find_hint(lines: Sequence[str], index: int, end: int) -> str:
 
 
 def _join_lines(lines: Sequence[str]) -> list[str]:
-    """Return paragraphs of a message, where a line that does not end a sentence goes on in the next one."""
+    """Join lines of a message to paragraphs: a line that does not end a sentence continues in the next line."""
     joined: list[str] = []
     for line in lines:
         if joined and line[:1].islower() and not joined[-1].endswith((".", ":", "!", "?")):

@@ -1,4 +1,4 @@
-"""Explanation of a job's state: why it is pending, failed, or what to know about it."""
+"""Explains the state of a job: why it is pending or failed, or which problems a healthy job has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAITING_STATES = frozenset({
     "PENDING", "CONFIGURING", "SUSPENDED", "STOPPED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT",
     "RESV_DEL_HOLD", "STAGE_OUT",
 })  # fmt: skip
-"""States of a job that does not run and has not ended."""
+"""States in which a job neither runs nor has ended."""
 
 LAST_LINES = 15
 
@@ -40,12 +40,12 @@ class Explanation:
 
     Attributes:
         run: The job.
-        state: Its state.
-        outcome: The state in one or two words: waits, failed, completed.
-        diagnosis: The first diagnosis.
+        state: The state of the job.
+        outcome: The state as a short predicate: ``waits``, ``failed``, ``completed``.
+        diagnosis: The most specific diagnosis.
         others: Further diagnoses that may be related.
         is_known: Whether hpcrun found an explanation; always true for a job that runs or completed.
-        where: The nodes and start time of a running job.
+        where: The nodes and start time of a running job as text; empty otherwise.
     """
 
     run: Run
@@ -63,7 +63,7 @@ class Explanation:
 
     @property
     def reason(self) -> str:
-        """The part of the headline that follows the outcome."""
+        """The part of the headline after the outcome."""
         separator = ", but " if self.is_healthy else ": "
         return f"{separator}{self.diagnosis.summary}" if self.diagnosis.summary else ""
 
@@ -87,7 +87,7 @@ class Explanation:
 
 
 def explain(run: Run) -> Explanation:
-    """Explain why a job is pending or failed, or that it runs or completed.
+    """Explain why a job is pending or failed, or state that it runs or completed.
 
     Args:
         run: The job.
@@ -98,7 +98,7 @@ def explain(run: Run) -> Explanation:
 def explain_all(runs: Sequence[Run]) -> Iterator[Explanation]:
     """Yield the explanations of several jobs, with one query to each scheduler.
 
-    Of jobs that wait for the same reason, only the first one's start time and position in the queue are queried.
+    If several jobs wait for the same reason, start time and queue position are queried for the first job only.
 
     Args:
         runs: The jobs.
@@ -120,7 +120,7 @@ def explain_all(runs: Sequence[Run]) -> Iterator[Explanation]:
 
 
 def _unscheduled_state(run: Run) -> State:
-    """Return the state of a run that was not submitted by hpcrun; one submitted by hand has an exit record, too."""
+    """Return the state of a run that hpcrun did not submit; if a user submitted it, it has an exit record, too."""
     record = run.exit_record()
     return state_from_record(record) if record else run.unsubmitted_state
 
@@ -182,7 +182,7 @@ def _diagnose_unknown_reason(facts: JobFacts) -> Diagnosis:
 
 
 def _explain_starting(facts: JobFacts) -> Explanation:
-    """Explain a job that has nodes, but whose script has not started: Slurm runs the Prolog first."""
+    """Explain a job whose nodes are allocated, but whose script has not started: Slurm runs the Prolog first."""
     where = f" on {facts.job_state.nodes or 'its nodes'} since {facts.job_state.elapsed or 'just now'}"
     fix = "nothing: that takes seconds to minutes; if it takes longer, your administrators know why"
     summary = f"{PROLOG}, and its script has not started yet"
@@ -200,7 +200,7 @@ def _explain_well(facts: JobFacts, outcome: str, where: str = "") -> Explanation
 
 
 def _diagnose_exception_of_running_job(facts: JobFacts) -> list[Diagnosis]:
-    """Diagnose that a log of several ranks ends with an exception: MPI_Finalize may wait for the other ranks."""
+    """Diagnose a running job whose log ends with the exception of one rank: MPI_Finalize may wait for other ranks."""
     error = facts.python_error
     if error is None or error.ignored or facts.run.spec.resources.to_resources().ranks == 1:
         return []
@@ -239,9 +239,9 @@ def _explain_ended(facts: JobFacts) -> Explanation:
 
 
 def _find_diagnoses_of_failed_rank(facts: JobFacts) -> list[Diagnosis]:
-    """Return what the logs of the rank that failed first explain: other ranks may report only that they lost it.
+    """Return diagnoses from the logs of the rank that failed first: other ranks may report only the loss of this rank.
 
-    The list is empty if they explain nothing, and the exit code is that of any error.
+    The list is empty if these logs explain nothing, and the exit code is that of any error.
     """
     if facts.failed_rank is None:
         return []

@@ -1,4 +1,4 @@
-"""Facts about a job for its explanation: its state, its exit record, the ends of its logs, its site's keys."""
+"""Facts about a job that explain its state: state, exit record, last lines of logs, and site keys."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
 
-MAX_LOGS = 64  # of a large job; the ranks that stopped writing first
+MAX_LOGS = 64  # maximum number of rank logs; those that ended first are read
 ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"})
-"""States of a job that Slurm ended, or a user did; its ranks may then raise exceptions."""
+"""States of jobs that Slurm or a user ended, whose ranks may raise exceptions because of that."""
 
-LAST_RANK_LINES = 3  # quoted of the log of a rank that failed without an error that hpcrun knows
+LAST_RANK_LINES = 3  # quoted lines of a failed rank's log without a known error
 
 _FAILED_RANK = re.compile(
     r"^the ranks ended with exit code \d+(?:, that of|:) rank (\d+)(?: on |, which called MPI_Abort)"
@@ -39,9 +39,9 @@ class JobFacts:
 
     Attributes:
         run: The job.
-        job_state: Its state, as its scheduler reports it.
-        canceller: The user who cancelled it, if Slurm's accounting has recorded that.
-        of_failed_rank: Whether to read only the logs of the rank that failed first, not of ranks that lost it.
+        job_state: The state that the scheduler reports.
+        canceller: The user who cancelled the job, if Slurm's accounting has recorded this.
+        of_failed_rank: Whether to read only logs of the rank that failed first, and not those of all ranks.
     """
 
     run: Run
@@ -51,39 +51,39 @@ class JobFacts:
 
     @property
     def state(self) -> str:
-        """The name of its state in Slurm."""
+        """Slurm's name of the job's state."""
         return self.job_state.name
 
     @property
     def reason(self) -> str:
-        """The reason code of a pending job, without details in brackets or after a comma; else how the job ended."""
+        """The reason code of a pending job, without details in brackets or after a comma; else why the job ended."""
         reason = self.job_state.reason
         return reason_code(reason) if self.state == "PENDING" else reason
 
     @property
     def scheduler(self) -> str:
-        """The name of its scheduler."""
+        """The name of the job's scheduler."""
         return self.run.scheduler.name
 
     @property
     def launcher(self) -> str:
-        """Its launcher."""
+        """The launcher that starts the job's ranks."""
         return self.run.spec.launcher
 
     @cached_property
     def record(self) -> ExitRecord | None:
-        """Its exit record; None without one."""
+        """The job's exit record; None if there is none."""
         return self.run.exit_record()
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code; None without an exit record."""
+        """The job's exit code; None without an exit record."""
         record = self.record
         return record.exit_code if record else None
 
     @property
     def started(self) -> bool:
-        """Whether its script has started: then it has a log or a record."""
+        """Whether the job script has started, and has therefore written a log or a record."""
         return bool(self.logs) or self.exit_code is not None or self.run.start_count() > 0
 
     @property
@@ -94,19 +94,19 @@ class JobFacts:
 
     @property
     def disk_full_evidence(self) -> Evidence:
-        """The evidence of a full file system."""
+        """The evidence that the file system of the run directory is full."""
         return Evidence("df", f"no space left on the file system of {self.run.directory}")
 
     @property
     def site_key(self) -> str:
-        """The key of the site file that the script named when it gave up; empty without one."""
+        """The key of the site file that the job script named in its error message; empty if it named none."""
         record = self.record
         key = _SITE_KEY.search(record.reason) if record else None
         return key[1] if key else ""
 
     @property
     def cancelled_by(self) -> str:
-        """``me`` or ``other``; empty if nobody cancelled it or the user is unknown."""
+        """Who cancelled the job: ``me`` or ``other``; empty if nobody did, or if the user is unknown."""
         return self.canceller and ("me" if self.canceller == name_of_uid(os.getuid()) else "other")
 
     @cached_property
@@ -120,7 +120,7 @@ class JobFacts:
 
     @cached_property
     def logs(self) -> tuple[Log, ...]:
-        """The ends of its logs: stderr, stdout with rank 0's, then the other ranks', by the time of their last line."""
+        """The ends of the job's stderr and stdout (with rank 0), then of other ranks' logs by time of last change."""
         own = [file for file in (self.run.log("err"), self.run.log("out")) if file and file.exists()]
         # the job's stdout contains the output of rank 0
         others = [log for rank, log in self.run.rank_logs().items() if rank or not own]
@@ -130,13 +130,13 @@ class JobFacts:
         elif self.of_failed_rank and own:
             others = []
         others = sorted(others, key=lambda log: log.stat().st_mtime)[:MAX_LOGS]
-        # what the launcher reports after the failure of a rank only follows from it
+        # the launcher's messages after the failure of a rank are only consequences
         without_launcher = self.failed_rank is not None
         return tuple(Log.read(file, self.run, without_launcher=without_launcher) for file in [*own, *others])
 
     @cached_property
     def failed_rank(self) -> int | None:
-        """The rank that failed first, as the exit record names it; None if it names none."""
+        """The rank that failed first, according to the exit record; None if the record names none."""
         match = _FAILED_RANK.search(self.record.reason) if self.record else None
         return int(match[1]) if match else None
 
@@ -152,13 +152,13 @@ class JobFacts:
 
     @cached_property
     def python_error(self) -> PythonError | None:
-        """The exception that ended the program; None without one, or if it only follows from the job's end."""
+        """The exception that ended the program; None if there is none, or if ending the job caused the exception."""
         error = find_python_error(self.logs)
         return None if error and error.late and self.state in ENDED_BY_SLURM else error
 
     @cached_property
     def template_values(self) -> dict[str, Any]:
-        """The values that the texts of signatures may name in braces."""
+        """The values that replace names in braces in the texts of signatures."""
         spec, record = self.run.spec, self.record
         site, resources, mpi = spec.site, spec.resources, spec.site.mpi
         library = str(mpi.library)

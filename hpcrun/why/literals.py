@@ -1,4 +1,4 @@
-"""Literal texts that each match of a regular expression contains: a search for them skips most expressions quickly."""
+"""Finds literal texts that each match of a regular expression contains, to skip most expressions quickly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
 MIN_LENGTH = 3
-"""Shorter texts are in most logs."""
+"""Minimum length of a literal text; shorter texts are in most logs."""
 
 _NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
 
@@ -30,7 +30,7 @@ def required_literals(pattern: str) -> tuple[tuple[str, ...], ...]:
 
 
 def condense(text: str) -> str:
-    """Return the lines of a text in lower case, without digits, each once: training logs become short.
+    """Return the lines of a text in lower case, without digits and without duplicates, which shortens training logs.
 
     Args:
         text: The text.
@@ -39,7 +39,7 @@ def condense(text: str) -> str:
 
 
 def may_match(pattern: str, condensed: str) -> bool:
-    """Return whether a text may match a pattern; False is certain.
+    """Return whether a text may match a pattern; False means that it certainly does not.
 
     Args:
         pattern: A regular expression.

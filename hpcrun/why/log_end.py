@@ -1,4 +1,4 @@
-"""The end of a log file, without what only surrounds a program's errors: rank prefixes, colours, harmless warnings."""
+"""The end of a log file, without rank prefixes, colours and harmless warnings."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from hpcrun.jobs.runs import Run
 
-TAIL_BYTES = 64 * 1024  # read from the end of a log
-MAX_LINE_LENGTH = 300  # characters of an evidence line
+TAIL_BYTES = 64 * 1024  # bytes read from the end of a log
+MAX_LINE_LENGTH = 300  # maximum number of characters of an evidence line
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _RANK_PREFIX = re.compile(
@@ -33,7 +33,7 @@ _RANK_PREFIX = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 _PREFIX_START = re.compile(r"^(?:[\[(]|[ ]{0,4}: )", re.MULTILINE)
-"""The begin of a line of a condensed log that may have a prefix."""
+"""The beginning of a line of a condensed log that may have a rank prefix."""
 _LABELLED_TRACEBACK = re.compile(r"^[^\s─].*traceback \(most recent call last\):(?: \(rank \))?$", re.MULTILINE)
 """A labelled line of a condensed log."""
 _LABELS = (
@@ -58,20 +58,20 @@ _WARNING = re.compile(
 )
 
 _GLUED = re.compile(r"(?<=\S)(?=(?:slurmstepd\S{0,40}|srun): error: )|(?<=\])(?=Traceback \(most |terminate called )")
-"""Where a message follows a progress bar, which ends without a line break."""
+"""The position at which a message follows a progress bar without a line break."""
 
 _HYDRA_REPORT = re.compile(
     r"^(?:=   .*|YOUR APPLICATION TERMINATED WITH .*|This typically refers to a problem with .*"
     r"|Please see the FAQ page for .*|\[(?:proxy:|mpiexec@)\S*\] .*)$",
     re.MULTILINE,
 )
-"""What MPICH's mpiexec writes when it ends the ranks and proxies of a job."""
+"""Lines that MPICH's mpiexec writes when it ends the ranks and proxies of a job."""
 
 _WARNING_MARKS = (
     "-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:", " (ignored)",
     " does not start its program: ",
 )  # fmt: skip
-"""Texts of which a condensed log with such lines contains one."""
+"""Texts, at least one of which is in a condensed log that has such lines."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class Log:
 
     Attributes:
         name: The file's path below the run directory.
-        lines: Its lines.
-        full_text: Its text, without the rank prefixes of lines.
-        full_condensed: This text in a short form, see `hpcrun.why.literals`.
+        lines: The lines at the end of the file.
+        full_text: The text of these lines, without rank prefixes.
+        full_condensed: The condensed `full_text`, see `hpcrun.why.literals.condense`.
     """
 
     name: str
@@ -132,14 +132,14 @@ class Log:
 
     @cached_property
     def text(self) -> str:
-        """The text, in which lines are empty that are only warnings."""
+        """The text, in which lines with harmless warnings are replaced by empty lines."""
         if not any(mark in self.full_condensed for mark in _WARNING_MARKS):
             return self.full_text
         return _WARNING.sub("", self.full_text)
 
     @cached_property
     def condensed(self) -> str:
-        """The text without its warnings in a short form."""
+        """The condensed text without harmless warnings, see `hpcrun.why.literals.condense`."""
         return self.full_condensed if self.text is self.full_text else condense(self.text)
 
     def line_number(self, match: re.Match[str]) -> int:
@@ -154,9 +154,9 @@ class Log:
 
 
 def _without_labels(text: str, condensed: str) -> tuple[str, str]:
-    """Return a text and its short form without the labels of lines that a launcher or logger writes, such as hosts.
+    """Return a text and its condensed form without labels that a launcher or logger writes before lines, such as hosts.
 
-    Labels are known from tracebacks, each line of which has the same one but for its digits.
+    Labels are recognised in tracebacks: all lines of a traceback have the same label, except for digits.
     """
     heads, frames = ({_without_digits(label) for label in pattern.findall(text)} for pattern in _LABELS)
     labels = heads & frames
@@ -168,7 +168,7 @@ def _without_labels(text: str, condensed: str) -> tuple[str, str]:
 
 
 def _unwrap_messages(text: str) -> str:
-    """Return a text in which messages that rich has wrapped below its box are one line, with empty lines after it."""
+    """Join each message that rich has wrapped below its box to one line, followed by empty lines."""
     lines = text.split("\n")
     for index, box in enumerate(lines[:-1]):
         if not box.startswith("╰──"):

@@ -1,8 +1,8 @@
-"""What usual messages of programs mean (the system's errors, exit codes), for those that no signature knows better.
+"""Advice on common messages (system errors, exit codes) that no signature explains.
 
 The tables in ``messages`` are read in the order of their names, and the first entry whose ``pattern`` matches counts.
-Files with ``kind = "system"`` are about errors of the system, networks and GPUs; those with ``kind = "words"`` about
-words that may also be in a path: paths are left out.
+Files with ``kind = "system"`` are about errors of the system, networks and GPUs; files with ``kind = "words"`` are
+about words that may also be part of a path, so paths are not searched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PATH = re.compile(r"[\w.~-]*/\S+")
 
 @lru_cache(maxsize=256)
 def advise(message: str) -> str:
-    """Return what a message means and what to do; empty if that depends on the program.
+    """Return the meaning of a message and a fix; empty if they depend on the program.
 
     Args:
         message: The message, a line of a log.
@@ -30,7 +30,7 @@ def advise(message: str) -> str:
 
 @lru_cache(maxsize=256)
 def advise_on_system_error(message: str) -> str:
-    """Return what the system's or the GPU's error in a message means; empty without one."""
+    """Return the meaning of the system's or GPU's error in a message; empty if there is no such error."""
     return _find(message, "system")
 
 
@@ -41,7 +41,7 @@ def _find(message: str, *kinds: str) -> str:
 
 @lru_cache(maxsize=256)
 def _find_possible(kind: str, condensed: str) -> tuple[dict[str, str], ...]:
-    """Return the entries whose pattern may match a text; tasks of a sweep often have the same."""
+    """Return the entries whose pattern may match a text; cached, because tasks of a sweep often have the same text."""
     return tuple(entry for entry in _load(kind) if may_match(entry["pattern"], condensed))
 
 

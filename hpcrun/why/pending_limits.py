@@ -1,4 +1,4 @@
-"""Why Slurm does not start a pending job: the limit that it exceeds, or the nodes that do not run jobs."""
+"""Explains why Slurm does not start a pending job: exceeded limits, or nodes that do not run jobs."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _LIMIT = re.compile(r"\b(cpu|node|gres/gpu)=(\d+)\b")
 
 @dataclass(frozen=True)
 class PendingLimits:
-    """What keeps a job pending, beyond Slurm's reason code.
+    """Limits and nodes that keep a job pending, in more detail than Slurm's reason code.
 
     Attributes:
-        evidence: The limits that it exceeds, and the nodes that are unavailable.
-        hint: What to request instead; empty if nothing is exceeded.
-        is_impossible: Whether no node of its partition can ever run it.
+        evidence: The limits that the job exceeds, and the nodes that are unavailable.
+        hint: A request that fits the limits; empty if no limit is exceeded.
+        is_impossible: Whether no node of the job's partition can ever run the job.
     """
 
     evidence: tuple[Evidence, ...] = ()
@@ -49,11 +49,11 @@ class PendingLimits:
 
 
 def find_pending_limits(facts: JobFacts, job: PendingJob) -> PendingLimits:
-    """Return what keeps a job of Slurm pending; nothing if it only waits for its turn, or if Slurm does not answer.
+    """Return the limits and nodes that keep a job pending; empty if the job only waits in the queue, or Slurm fails.
 
     Args:
-        facts: The job.
-        job: What squeue prints of it.
+        facts: The facts about the job.
+        job: The job's columns in the output of squeue.
     """
     slurm = SlurmClient(facts.run.slurm_conf)
     if slurm_policies.names_policy_limit(facts.reason):
@@ -98,7 +98,7 @@ def _exceeds(asked: dict[str, str], name: str, most: str) -> bool:
 def _describe_nodes(
     facts: JobFacts, slurm: SlurmClient, resources: Resources, partitions: list[SlurmPartition]
 ) -> Iterator[Evidence]:
-    """Yield why nodes do not run jobs: those that the job or Slurm's reason names, else those of its partition."""
+    """Yield why nodes do not run jobs: nodes named by the job or by Slurm's reason, else nodes of the partition."""
     if not _OF_NODES.fullmatch(facts.reason):
         return
     named = _UNAVAILABLE.search(facts.job_state.reason)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 20.0
 FACTOR = 1.5
-"""How much more time or memory is requested."""
+"""Factor by which the requested time or memory is increased."""
 
 _MEMORY_OF_JOB = re.compile(r"\b(?:Alloc|Req)?TRES=\S*?\bmem=([\d.]+)([KMGT]?)")
 _NODES_OF_JOB = re.compile(r"\bNumNodes=(\d+)")
@@ -45,7 +45,7 @@ class Proposal:
 
     Attributes:
         changes: New values of fields of `hpcrun.resources.Resources`.
-        cause: Why.
+        cause: The cause of the failure, as the reason for these changes.
     """
 
     changes: dict[str, str]
@@ -53,10 +53,10 @@ class Proposal:
 
 
 def propose(explanations: Sequence[Explanation]) -> Proposal:
-    """Return the changes with which jobs would not fail again: one set for all, with the largest values.
+    """Return changes with which jobs would not fail again: for several jobs, the largest values.
 
     Args:
-        explanations: Why the jobs failed: one job, or tasks of a sweep.
+        explanations: The explanations of one failed job, or of tasks of a sweep.
 
     Raises:
         HpcrunError: No number follows from their failures.
@@ -85,7 +85,7 @@ def _merge(name: str, first: str, second: str) -> str:
 
 
 def _propose(explanation: Explanation) -> Proposal | None:
-    """Return the change for the first diagnosis that has one."""
+    """Return the changes for the first diagnosis from which any follow."""
     run, kinds = explanation.run, {"time": _more_time, "memory": _more_memory, "exclude": _exclude_node}
     if explanation.is_healthy or not explanation.state.finished or not run.spec.is_recorded:
         return None
@@ -100,7 +100,7 @@ def _propose(explanation: Explanation) -> Proposal | None:
 def _more_time(explanation: Explanation, resources: Resources, _diagnosis: Diagnosis) -> dict[str, str] | None:
     try:
         limit = max(parse_time(time) for time in (explanation.state.limit, resources.time) if time)
-    except ValueError:  # Slurm's answer has another format, or there is none
+    except ValueError:  # Slurm answered in another format, or not at all
         return None
     longest = parse_time(_find_partition(explanation.run, resources).max_time or "UNLIMITED")
     time = min(ceil(limit * FACTOR / 60) * 60, longest) if limit < inf else inf
@@ -108,17 +108,19 @@ def _more_time(explanation: Explanation, resources: Resources, _diagnosis: Diagn
 
 
 def _format_limit(seconds: float) -> str:
-    """Format a time limit with its hours: Slurm reads 2:00 as two minutes, people often as two hours."""
+    """Format a time limit with hours: Slurm reads 2:00 as two minutes, but people often as two hours."""
     text = format_elapsed(seconds)
     return text if text.count(":") == 2 else f"0:{text.zfill(5)}"
 
 
 def _more_memory(explanation: Explanation, resources: Resources, _diagnosis: Diagnosis) -> dict[str, str] | None:
-    """Return the memory limit times `FACTOR`, or the memory that the job used times that if it is more."""
+    """Return the larger one of memory limit and used memory, times `FACTOR`."""
     run = explanation.run
     option = next((name for name in MEMORY_OPTIONS if getattr(resources, name)), "mem")
     given = getattr(resources, option)
-    retries = sum(start.more_memory for start in run.starts())  # each had FACTOR times as much: slurm.bash
+    retries = sum(
+        start.more_memory for start in run.starts()
+    )  # slurm.bash requested FACTOR times as much at each retry
     limit = parse_memory(given) * FACTOR**retries if given else _recorded_memory(run)
     used = _used_memory(run, resources) if option == "mem" else 0
     needed = float(ceil(max(limit, used) * FACTOR))
@@ -128,14 +130,14 @@ def _more_memory(explanation: Explanation, resources: Resources, _diagnosis: Dia
 
 
 def _find_partition(run: Run, resources: Resources) -> SlurmPartition:
-    """Return the partition of a job; one without limits if it is unknown, or one of several."""
+    """Return the partition of a job; a partition without limits if it is unknown, or if the job names several."""
     slurm = SlurmClient(run.slurm_conf)
     found = query_partitions(slurm, hardware=True, timeout=TIMEOUT_SECONDS) if run.scheduler.uses_slurm else []
     return find_partition(found, resources.partition) or NO_PARTITION
 
 
 def _recorded_memory(run: Run) -> float:
-    """Return the memory in MiB that Slurm gave a job on each node, as the job recorded it; 0 if unknown."""
+    """Return the memory per node in MiB that Slurm allocated to a job, from the job's record; 0 if unknown."""
     try:
         text = records.read_text(run.directory / FOLDER / "slurm.txt")
     except (OSError, records.BadRecordError):
@@ -145,14 +147,14 @@ def _recorded_memory(run: Run) -> float:
 
 
 def _used_memory(run: Run, resources: Resources) -> float:
-    """Return the memory in MiB that a job used on a node, by Slurm's accounting; 0 if unknown."""
+    """Return the memory in MiB that a job used on one node, from Slurm's accounting; 0 if unknown."""
     if not (run.scheduler.uses_slurm and run.job_id):
         return 0
     table = ("sacct", "--noheader", "--parsable2", f"--jobs={run.job_id}", "--format=JobID,MaxRSS")
     rows = SlurmClient(run.slurm_conf).query_table(table, 2) or []
     sizes = (re.fullmatch(r"([\d.]+)([KMGT]?)", size) for _, size in rows)
     most = max((_parse_size(size[1], size[2] or "K") for size in sizes if size), default=0)
-    return most * (resources.ntasks_per_node or 1)  # MaxRSS is that of one rank
+    return most * (resources.ntasks_per_node or 1)  # MaxRSS is the memory of one rank
 
 
 def _parse_size(number: str, unit: str) -> float:
@@ -168,7 +170,7 @@ def _exclude_node(explanation: Explanation, resources: Resources, diagnosis: Dia
 
 
 def _bad_nodes(run: Run, diagnosis: Diagnosis) -> list[str]:
-    """Return the nodes that failed: those that the log names, or where the rank ran, or that are down; else none."""
+    """Return the nodes that failed: nodes named in the log, else the failed rank's node, else nodes that are down."""
     if diagnosis.nodes:
         return expand_nodelist(diagnosis.nodes)
     start, record = run.last_start(), run.exit_record()

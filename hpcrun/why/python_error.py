@@ -1,4 +1,4 @@
-"""Python's exceptions in logs: the message that says something, and the user's line of code that raised it."""
+"""Finds Python exceptions in logs: the most informative message, and the user's line of code that raised it."""
 
 from __future__ import annotations
 
@@ -88,22 +88,22 @@ class PythonError:
     """An exception that ended a program.
 
     Attributes:
-        log: The name of its log.
-        error: Its type and message.
-        file: The user's file that raised it.
-        number: The line in that file.
-        first: The index of the first line of its traceback, or of the one that caused it.
-        handled: Before this line are tracebacks of exceptions that the program had caught before it was raised.
-        last: The index of the line with its message.
-        end: The index of the last line of the message's paragraph.
-        cause: The exception that caused it; empty without one.
-        hint: What its message says to do; empty if it says nothing of that kind.
-        code: The user's line of code that raised it, as the traceback quotes it.
-        operation: The operation of a TensorFlow graph that failed, and the kind of graph; empty if not known.
-        ignored: Whether Python only reported it, as it exited or in an object's finalizer, and went on.
-        in_thread: Whether it ended only a thread of the program.
-        late: Whether Slurm was already ending the step or the job.
-        raised_in: The file that raised it, normally of a library.
+        log: The name of the log that contains the exception.
+        error: The type and message of the exception.
+        file: The user's file that raised the exception.
+        number: The line number in this file.
+        first: The index of the first log line of the traceback, that of the exception's cause included.
+        handled: The index of a log line; tracebacks before this line are of exceptions that the program caught.
+        last: The index of the log line with the message.
+        end: The index of the last log line of the message's paragraph.
+        cause: The exception that caused this exception; empty if there is none.
+        hint: The advice in the message; empty if there is none.
+        code: The user's line of code that raised the exception, as quoted by the traceback.
+        operation: The operation of a TensorFlow graph that failed, and the kind of graph; empty if unknown.
+        ignored: Whether Python only reported the exception at exit or in a finalizer, and continued.
+        in_thread: Whether the exception ended only a thread of the program.
+        late: Whether Slurm was already ending the job step or the job.
+        raised_in: The file that raised the exception, normally of a library.
     """
 
     log: str
@@ -125,19 +125,19 @@ class PythonError:
 
     @property
     def library(self) -> str:
-        """The file of a package that raised it, from the package's folder on; empty if the program raised it itself."""
+        """The library file that raised the exception, relative to the package's parent; empty for the user's file."""
         _, found, path = self.raised_in.rpartition("-packages/")
         return path if found and self.raised_in != self.file else ""
 
     @property
     def says_nothing(self) -> bool:
-        """Whether its message is only a heading, so that messages before it, also warnings, may say more."""
+        """Whether the message is only a heading, so that earlier messages and warnings may be more informative."""
         return self.error.endswith((": Graph execution error:", "root error(s) found."))
 
     @property
     def whose(self) -> str:
-        """``own``, ``peer`` (it only reports that another rank has failed) or ``wrapper`` (another process)."""
-        if _EXIT_MESSAGE.match(self.error) or self.error.endswith("<no detail available>"):  # of Ray
+        """``own``; ``peer`` if it only reports that another rank failed; ``wrapper`` if it reports another process."""
+        if _EXIT_MESSAGE.match(self.error) or self.error.endswith("<no detail available>"):  # messages of Ray
             return "own"
         if _WRAPPERS.search(self.error.partition(":")[0]) or _STARTER_MESSAGE.search(self.error):
             return "wrapper"
@@ -145,10 +145,10 @@ class PythonError:
 
 
 def find_python_error(logs: Sequence[Log]) -> PythonError | None:
-    """Return the exception that explains most: the last one that does not only report another process's failure.
+    """Return the most informative exception: the last that does more than report the failure of another process.
 
-    Of the ranks that PyTorch labels, it is the first one's: these exceptions ended their ranks, and the first one ended
-    the others.
+    If PyTorch labels ranks, return the first exception: each exception ended its rank, and the first rank's end made
+    the other ranks fail.
     """
     found = [error for log in logs if "Traceback (" in log.text or '  File "' in log.text for error in _parse(log)]
     of_threads = [error for error in found if error.in_thread and error.whose == "own"]
@@ -166,7 +166,7 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
 
 
 def _parse(log: Log) -> list[PythonError]:
-    """Return the exceptions of a log in order, each chain as its last one."""
+    """Return the exceptions of a log in order; of a chain of exceptions, only the last."""
     lines, errors, index, linked = log.text.split("\n"), list[PythonError](), 0, ""
     cancelled = next((number for number, line in enumerate(lines) if _CANCELLED.match(line)), len(lines))
     while index < len(lines):
@@ -193,7 +193,7 @@ def _parse(log: Log) -> list[PythonError]:
 
 
 def _join(first: PythonError, error: PythonError) -> PythonError:
-    """Return the exception of a chain that says most: the last one, with the one that caused it."""
+    """Merge an exception of a chain with the exception that follows from it."""
     if first.whose == "own" and error.whose != "own":
         return replace(first, end=error.end)  # such as the interrupt of a handler that waited
     root = first.cause or first.error
@@ -267,7 +267,7 @@ def _find_operation(text: str) -> str:
 
 
 def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
-    """Return the sentence of a message that says most, and the index of its line."""
+    """Return the most informative sentence of a message, and the index of its line."""
     if not _DETAILS.match(message.strip()):
         follows = lines[index + 1].strip() if message.rstrip().endswith(":") and index + 1 < len(lines) else ""
         is_text = follows[:1].isalnum() and not _START.match(follows)

@@ -1,9 +1,9 @@
-"""The causes of a job that signatures recognise, the most specific first.
+"""Ranks the causes that signatures recognise in a job, the most specific first.
 
-The order of a table is the order of the diagnoses: specific signatures come first. Those that match within the last
-exception's text come before the others. If all matches are messages after which the program went on, its last exception
-comes first. Lines of a log that are only warnings count if nothing else is recognised, or if the last exception's
-message is only a heading.
+The order of a table is the order of the diagnoses: specific signatures come first. Signatures
+that match within the text of the last exception come before all others. If the program continued after all messages
+that match, its last exception comes first. Harmless warnings in a log count if no other cause is recognised, or if the
+message of the last exception is only a heading.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from hpcrun.why.signatures import Diagnosis, Match, Signature
 
 RELATED_LINES = 1
-"""With no more ordinary lines than these between them, a message may be the cause of an exception."""
+"""Maximum number of ordinary lines between an exception and an earlier message that may be its cause."""
 
 STEPS_AFTER = 3
-"""After so many lines of progress, the program has survived a message of a log that is not the exception's."""
+"""Number of lines of progress after a message that show that the message did not end the program."""
 
 DECISIVE_STATES = frozenset({"BOOT_FAIL", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"})
-"""States that come before any exception."""
+"""States that are more decisive than any exception."""
 
 ENDED_BY_LIMIT = frozenset({"DEADLINE", "TIMEOUT"})
-"""States that come before the messages of a log, but after an exception: the job may have hung after it."""
+"""States that are more decisive than messages, but less than an exception, after which the job may have hung."""
 
 _EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b: ")
 _OFTEN_CAUGHT = re.compile(r"^(?:\S+ )?(?:FileNotFoundError|KeyError|AttributeError|StopIteration|IndexError)\b")
@@ -43,11 +43,11 @@ _PROGRESS = re.compile(
 
 
 def find_diagnoses(name: str, facts: JobFacts, *, well: bool = False) -> list[Diagnosis]:
-    """Return the diagnoses that a table makes of a job, the most specific first.
+    """Return the diagnoses of a job by the signatures of a table, the most specific first.
 
     Args:
-        name: The table.
-        facts: The job's facts.
+        name: The name of the table.
+        facts: The facts about the job.
         well: Whether the job runs or completed: then only signatures with ``always`` apply.
     """
     matched = _find_matches(name, facts, well=well, warnings=well)
@@ -69,13 +69,13 @@ def find_diagnoses(name: str, facts: JobFacts, *, well: bool = False) -> list[Di
     first = specific or [(s, matches) for s, matches in matched if s.general][:1]
     diagnoses: dict[Evidence, Diagnosis] = {}
     for signature, matches in [*first, *[(s, matches) for s, matches in matched if s.hint]]:
-        # of two with the same evidence, keep the more specific one
+        # of two diagnoses with the same evidence, keep the more specific diagnosis
         diagnoses.setdefault(matches[-1].evidence, signature.diagnose(facts, matches))
     return list(diagnoses.values())
 
 
 def _find_matches(name: str, facts: JobFacts, *, well: bool, warnings: bool) -> list[tuple[Signature, list[Match]]]:
-    """Return the signatures that match, without general ones after the first that is no hint."""
+    """Return the signatures that match, without general signatures after the first match that is more than a hint."""
     matched: list[tuple[Signature, list[Match]]] = []
     texts = [
         LogText(log, log.full_text, find_patterns(name, log.full_condensed))
@@ -97,7 +97,7 @@ def _find_matches(name: str, facts: JobFacts, *, well: bool, warnings: bool) -> 
 
 
 def _is_decisive(matches: Sequence[Match], facts: JobFacts) -> bool:
-    """Return whether the job's state names the cause, from which what its ranks report only follows."""
+    """Return whether the job's state names the cause, so that errors of ranks are only consequences."""
     by_state = matches[0].evidence is facts.scheduler_report
     decisive = DECISIVE_STATES if facts.python_error else ENDED_BY_LIMIT | DECISIVE_STATES
     return by_state and facts.state in decisive
@@ -117,7 +117,7 @@ def _count_steps_after(match: Match, facts: JobFacts) -> int:
 
 
 def _is_in_any(matches: Sequence[Match], facts: JobFacts) -> bool:
-    """Return whether one of the matches is within the last exception's text."""
+    """Return whether any of the matches is within the text of the last exception."""
     error = facts.python_error
     lines = [match.line for match in matches if match.line]
     return error is not None and any(log == error.log and error.first <= n <= error.end for log, n in lines)
@@ -136,7 +136,7 @@ def _is_earlier(match: Match, facts: JobFacts) -> bool:
 
 
 def _is_handled(match: Match, facts: JobFacts) -> bool:
-    """Return whether a message is that of an exception which programs often catch, and another one followed."""
+    """Return whether a message is of an exception that programs often catch, and another exception followed."""
     error = facts.python_error
     if not (error and error.whose == "own" and match.line and match.line[0] == error.log):
         return False

@@ -3,24 +3,24 @@
 An entry of a table has
 
 - ``name``: a word for scripts;
-- ``clues``: any one of them recognises the cause. A clue is a set of conditions that must all hold: ``state``,
+- ``clues``: each clue alone identifies the cause. A clue is a set of conditions that must all hold: ``state``,
   ``reason`` and ``cancelled_by`` are regular expressions that match the whole value of the scheduler (or the exit
-  record), ``scheduler`` and ``launcher`` are names, ``exit_code`` is a list, ``started = false`` means that its script
-  has not started, ``disk_full = true`` that the run directory's file system is full now, so that the end of a log may
-  be missing, ``exception`` is whose exception ended the program (its ``own``, one that a lost ``peer`` causes, or one
-  of a ``wrapper`` that started the program: `hpcrun.why.python_error`), and ``log`` is a regular expression that is
-  searched for in the ends of the logs;
-- ``summary`` and ``fix``: the cause, and what to do. ``{site}``, ``{job_id}`` and the like stand for facts of the job
-  (`hpcrun.why.job_facts.JobFacts.template_values`), and for the named groups of the clue; with a group ``advice``,
-  or ``remedy``, what the exception in the group ``error`` usually means, in brackets or as the beginning of a sentence;
-  ``{meaning}`` is what the message in the group ``what`` means (`hpcrun.why.message_advice`);
-- ``brief``: a few words for tables, where Slurm's reason alone recognises the cause;
-- ``general = true``: ignored if a more specific signature matches; only the first one of a job counts;
-- ``root = true``: comes before the last exception, as it causes many others;
-- ``hang = true``: if the job reached its time limit, it is the cause of that, and comes first, unless the program made
-  progress after it;
-- ``hint = true``: comes after all others, as it is often harmless or a consequence;
-- ``change``: what of the request to change in a number, ``time``, ``memory`` or ``exclude`` (`hpcrun.why.proposal`);
+  record), ``scheduler`` and ``launcher`` are names, ``exit_code`` is a list, ``started = false`` means that the job
+  script has not started, ``disk_full = true`` that the file system of the run directory is full, so that the end of a
+  log may be missing, ``exception`` is the kind of exception that ended the program (``own``, ``peer`` or ``wrapper``:
+  `hpcrun.why.python_error.PythonError.whose`), and ``log`` is a regular expression that is searched for in the ends of
+  the logs;
+- ``summary`` and ``fix``: the cause, and the solution. Names in braces, such as ``{job_id}``, are replaced by facts of
+  the job (`hpcrun.why.job_facts.JobFacts.template_values`), and by the named groups of the clue. ``{advice}`` (in
+  brackets) and ``{remedy}`` (at the beginning of a sentence) are the advice on the exception in the group ``error``;
+  ``{meaning}`` is the meaning of the message in the group ``what`` (`hpcrun.why.message_advice`);
+- ``brief``: a few words for tables, if Slurm's reason alone identifies the cause;
+- ``general = true``: ignored if a more specific signature matches; only the first general match counts;
+- ``root = true``: listed before the last exception, because this cause leads to many exceptions;
+- ``hang = true``: listed first if the job reached its time limit, as the cause of that, unless the program made
+  progress after the message;
+- ``hint = true``: listed after all other causes, because it is often harmless or a consequence;
+- ``change``: the value of the request to change: ``time``, ``memory`` or ``exclude`` (`hpcrun.why.proposal`);
 - ``always = true``: also searched for in jobs that run or completed.
 
 The files of a table are read in the order of their names; `hpcrun.why.ranking` orders the causes that it finds.
@@ -52,16 +52,16 @@ JOB_SPECIFIC_VALUES = ("job_id", "run_dir", "host")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A cause that was recognised in a job.
+    """A cause that a signature recognised in a job.
 
     Attributes:
-        name: The signature's name.
+        name: The name of the signature.
         summary: The cause in plain words.
-        evidence: The evidence.
-        fix: What to do.
+        evidence: The lines that support the diagnosis.
+        fix: Instructions that solve the problem.
         cause: The summary without job-specific values, by which jobs are grouped.
-        change: What of the request to change in a number; empty for nothing.
-        nodes: The nodes that a log names as the cause; empty without any.
+        change: The kind of value to change in the request, such as ``time`` or ``memory``; empty if none follows.
+        nodes: The nodes that a log names as the cause; empty if it names none.
     """
 
     name: str
@@ -75,12 +75,12 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Match:
-    """A clue that holds for a job.
+    """A match of a clue of a signature in a job.
 
     Attributes:
-        groups: The named groups of its regular expressions.
-        evidence: What it was found in.
-        line: The log and the index of the line in it; None without one.
+        groups: The named groups of the clue's regular expressions.
+        evidence: The line that matches.
+        line: The log, and the index of the line in it; None for a match outside logs.
     """
 
     groups: dict[str, str]
@@ -94,8 +94,8 @@ class LogText:
 
     Attributes:
         log: The log.
-        text: Its text, with or without warnings.
-        patterns: The regular expressions that may match it.
+        text: The text of the log, with or without harmless warnings.
+        patterns: The regular expressions that may match this text.
     """
 
     log: Log
@@ -121,12 +121,12 @@ class Signature:
 
     @cached_property
     def log_patterns(self) -> frozenset[str]:
-        """The regular expressions of its clues; empty if one of them needs no log."""
+        """The regular expressions of the signature's clues; empty if a clue needs no log."""
         patterns = frozenset(clue["log"] for clue in self.clues if "log" in clue)
         return patterns if all("log" in clue for clue in self.clues) else frozenset()
 
     def matches(self, facts: JobFacts, texts: Sequence[LogText] = ()) -> list[Match]:
-        """Return the match of the first clue that holds; if it is the job's state, also the first match in a log."""
+        """Return the match of the first clue that holds; if this clue is a job state, also the first match in a log."""
         possible = (clue for clue in self.clues if "log" not in clue or _may_match(clue["log"], texts))
         matches = (match for clue in possible if (match := _match_clue(clue, facts, texts)))
         first = next(matches, None)
@@ -138,7 +138,7 @@ class Signature:
         return [first, *[other for other in matches if other.evidence is not facts.scheduler_report][:1]]
 
     def diagnose(self, facts: JobFacts, matches: Sequence[Match]) -> Diagnosis:
-        """Return the diagnosis of a job that these clues match."""
+        """Return the diagnosis of a job that the matches support."""
         values = {**facts.template_values, **matches[0].groups}
         if "{meaning}" in self.fix:
             meaning = advise_on_message(values["what"]) or advise_on_message(matches[-1].evidence.line)
@@ -243,6 +243,6 @@ def _may_match(pattern: str, texts: Sequence[LogText]) -> bool:
 
 @lru_cache(maxsize=256)
 def find_patterns(name: str, condensed: str) -> frozenset[str]:
-    """Return the regular expressions of a table's logs that may match a text; tasks of a sweep often have the same."""
+    """Return the log patterns of a table that may match a text; cached, as tasks of a sweep often have equal texts."""
     clues = (clue for signature in load_table(name) for clue in signature.clues)
     return frozenset(clue["log"] for clue in clues if "log" in clue and may_match(clue["log"], condensed))

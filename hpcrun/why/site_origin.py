@@ -1,4 +1,4 @@
-"""Where the site file of a run sets a key, as recorded when the run was submitted."""
+"""Finds the line of the site file that set a key, as recorded at the submission of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def find_origin(run: Run, key: str) -> str:
-    """Return ``file:line`` of a key or of a key in its table; the file to write it to if only a shipped file sets it.
+    """Return ``file:line`` of a key or of a key in its table; if only a shipped file sets it, a file for an override.
 
     Args:
         run: The run, whose partition, QoS, constraint and account may have their own values.

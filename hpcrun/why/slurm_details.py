@@ -21,15 +21,15 @@ TIMEOUT_SECONDS = 20.0  # without an answer, the explanation lacks these details
 
 
 def _query_table(run: Run, columns: int, *command: str) -> list[list[str]]:
-    """Return a table of the Slurm that has the job; empty if Slurm does not answer."""
+    """Return a table from the Slurm cluster of a job; empty if Slurm does not answer."""
     return SlurmClient(run.slurm_conf).query_table(command, columns, timeout=TIMEOUT_SECONDS) or []
 
 
 def find_cancellers(runs: Sequence[Run]) -> dict[Run, str]:
-    """Return who cancelled jobs, except jobs without accounting and jobs that Slurm itself cancelled.
+    """Return the users who cancelled jobs, except for jobs without accounting and jobs that Slurm itself cancelled.
 
     Args:
-        runs: Jobs, or tasks of arrays; each Slurm is queried once.
+        runs: Jobs, or tasks of arrays; each Slurm cluster is queried once.
     """
     found: dict[Run, str] = {}
     for conf in dict.fromkeys(run.slurm_conf for run in runs):
@@ -40,7 +40,7 @@ def find_cancellers(runs: Sequence[Run]) -> dict[Run, str]:
 
 
 def _find_cancellers_in_slurm(runs: Sequence[Run]) -> dict[str, str]:
-    """Return who cancelled jobs of one Slurm, by job id."""
+    """Return the users who cancelled jobs of one Slurm cluster, by job id."""
     job_ids = ",".join(dict.fromkeys(str(run.job_id).partition("_")[0] for run in runs))
     table = ("--allocations", "--noheader", "--parsable2", "--format=JobID,State")
     who: dict[str, str] = {}
@@ -49,7 +49,7 @@ def _find_cancellers_in_slurm(runs: Sequence[Run]) -> dict[str, str]:
         if not (named and cancelled):
             continue
         array, numbers = named.groups()
-        with suppress(HpcrunError):  # Slurm ends a long list of numbers with dots
+        with suppress(HpcrunError):  # raised for a long list of numbers, which Slurm ends with dots
             # all tasks that never started share a row: 1234_[3-5,9%2]
             tasks = nodelist.expand_nodelist(f"[{numbers}]") if numbers else []
             who |= dict.fromkeys([f"{array}_{task}" for task in tasks] or [array], name_of_uid(int(cancelled[1])))
@@ -57,7 +57,7 @@ def _find_cancellers_in_slurm(runs: Sequence[Run]) -> dict[str, str]:
 
 
 class PendingJob(NamedTuple):
-    """A pending job, in the columns of squeue(1); those that Slurm did not print are empty."""
+    """A pending job, in the columns of squeue(1); columns that Slurm did not print are empty."""
 
     start: str
     partition: str
@@ -89,8 +89,8 @@ def describe_pending(run: Run, job: PendingJob, *, count_jobs_ahead: bool) -> li
 
     Args:
         run: The job.
-        job: What squeue prints of it.
-        count_jobs_ahead: Whether to count the jobs ahead of it.
+        job: The job's columns in the output of squeue.
+        count_jobs_ahead: Whether to count the pending jobs that Slurm will start earlier.
     """
     details = []
     if job.dependency not in {"", "(null)"}:
@@ -105,7 +105,7 @@ def describe_pending(run: Run, job: PendingJob, *, count_jobs_ahead: bool) -> li
 
 
 def _count_jobs_ahead(run: Run, partition: str, priority: str) -> int | None:
-    """Return how many pending jobs have a higher priority, or the same and a lower id; None if unknown."""
+    """Return the number of pending jobs with a higher priority, or an equal one and a lower id; None if unknown."""
     table = ("squeue", "--noheader", "--states=PENDING", f"--partition={partition}", "--format=%Q|%i")
     rows = _query_table(run, 2, *table)
     jobs = [(-int(value), int(found[0])) for value, job in rows if value.isdigit() and (found := re.match(r"\d+", job))]

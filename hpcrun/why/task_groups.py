@@ -1,4 +1,4 @@
-"""Groups of a sweep's tasks that share an explanation; numbers in it may differ."""
+"""Groups tasks of a sweep that have the same explanation, except for numbers in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLURAL_OUTCOMES = {
 }
 
 _NUMBER = re.compile(r"(?<!exit code )(?<!\d)(0x[0-9a-f]+|\d+(?:\.\d+)*(?:e[+-]?\d+)?)")
-"""A number that may differ between tasks; exit codes are causes of their own."""
+"""Matches a number that may differ between tasks of a group, but not an exit code."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TaskGroup:
 
     @property
     def tasks(self) -> list[Run]:
-        """The tasks in order."""
+        """The tasks of the group, in order of their numbers."""
         return [explanation.run for explanation in self.explanations]
 
     @property
@@ -59,13 +59,13 @@ class TaskGroup:
         return f"{tasks} {outcome}{self.first.reason.replace(self.first.diagnosis.summary, _merge(causes))}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return JSON values for scripts: the first task's explanation, and all tasks of the group."""
+        """Return the JSON object for a group: the explanation of the first task, and all tasks of the group."""
         values = {key: value for key, value in self.first.as_json().items() if key != "job_id"}
         return {**values, "headline": self.headline, "tasks": [task.summary() for task in self.tasks]}
 
 
 def group_tasks(explanations: Iterable[Explanation]) -> list[TaskGroup]:
-    """Group tasks by their explanations: failed tasks first, then pending ones, then the others; large groups first.
+    """Group tasks by their explanations; groups of failed tasks come first, then of pending tasks; large groups first.
 
     Args:
         explanations: The explanation of each task of a sweep, in order.
@@ -82,7 +82,7 @@ def _cause(explanation: Explanation) -> str:
 
 
 def _merge(causes: Iterable[str]) -> str:
-    """Return causes that differ only in numbers as one, with ``...`` for these numbers."""
+    """Merge causes that differ only in numbers, with ``...`` in place of these numbers."""
     parts = zip(*map(_NUMBER.split, causes), strict=True)
     return "".join(values[0] if len(set(values)) == 1 else "..." for values in parts)
 
