@@ -76,9 +76,11 @@ class JobIdentity:
         return None
 
     def _is_run_dir(self, path: str) -> bool:
-        known = {self.run_dir, *self.run_dir_aliases}
+        known_paths = {self.run_dir, *self.run_dir_aliases}
         name = path.rpartition("/")[2]  # a parent folder may be another symbolic link on this host
-        return path in known or (name == self.run_dir.rpartition("/")[2] and os.path.realpath(path) in known)
+        return path in known_paths or (
+            name == self.run_dir.rpartition("/")[2] and os.path.realpath(path) in known_paths
+        )
 
     def _slurm_job_ran_at(self, timestamp: float) -> bool:
         if self.slurm_ended is None:

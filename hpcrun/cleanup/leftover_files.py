@@ -90,14 +90,14 @@ def _orphaned_segments(job: JobIdentity) -> list[Leftover]:
                 if is_own and job.submitted - CLOCK_SLACK_SECONDS <= creation_time <= job.ended + CLOCK_SLACK_SECONDS:
                     segments.append(Leftover(entry.path, (file_stat.st_dev, file_stat.st_ino)))
     # list processes after segments, so that a segment created just now is seen to be in use
-    running = processes.user_processes().values() if segments else ()
-    used_paths = {path for process in running for path, _ in _open_files(process.pid, [SHARED_MEMORY])}
+    running_processes = processes.user_processes().values() if segments else ()
+    used_paths = {path for process in running_processes for path, _ in _open_files(process.pid, [SHARED_MEMORY])}
     return [segment for segment in segments if segment.path not in used_paths]
 
 
-def _reason_for_doubt(path: str, file_stat: os.stat_result, job: JobIdentity, other: Process | None) -> str:
-    if other:
-        return f"process {other.pid} ({other.name}), which is not the job's, has it open"
+def _reason_for_doubt(path: str, file_stat: os.stat_result, job: JobIdentity, other_process: Process | None) -> str:
+    if other_process:
+        return f"process {other_process.pid} ({other_process.name}), which is not the job's, has it open"
     if _creation_time(path, file_stat) < job.submitted - CLOCK_SLACK_SECONDS:
         return "it is older than the job"
     segment = path.startswith(f"{SHARED_MEMORY}/")

@@ -154,8 +154,10 @@ def _find_runs(word: str) -> list[tuple[Run, bool]]:
             raise
         return [(run, False) for run in selected]
     if not any(run.job_id for run in selected):
-        if why := selected[0].faults.get("submitted.json"):
-            raise HpcrunError(f"{selected[0].directory}/submitted.json {why}", hint="hpcrun did not write it like that")
+        if fault := selected[0].faults.get("submitted.json"):
+            raise HpcrunError(
+                f"{selected[0].directory}/submitted.json {fault}", hint="hpcrun did not write it like that"
+            )
         raise HpcrunError(f"{selected[0].directory} was never submitted", hint="there is nothing to clean up")
     return [(run, not run_selection.is_wildcard(word)) for run in selected if run.job_id]
 
@@ -175,7 +177,7 @@ def job_nodes(run: Run, state: State) -> tuple[str, ...]:
     for names in run.nodes():  # including nodes before a requeue
         with suppress(HpcrunError):
             nodes |= dict.fromkeys(expand_nodelist(names))
-    nodes |= dict.fromkeys(clean.nodes if (clean := run.clean_record()) else ())
+    nodes |= dict.fromkeys(clean_record.nodes if (clean_record := run.clean_record()) else ())
     record = run.exit_record()
     script_host = run.submission.host if not run.scheduler.has_queue else record.host if record else ""
     if script_host and not any(is_same_host(script_host, node) for node in nodes):

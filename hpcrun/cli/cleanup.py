@@ -85,8 +85,8 @@ def cleanup(
     selected, notes = select_targets(jobs or (), everything=everything, hostfile=hostfile)
     for note in notes:
         output.message(note)
-    running = [target for target in selected if target.is_active]
-    for target in running:
+    running_targets = [target for target in selected if target.is_active]
+    for target in running_targets:
         subject = f"job {target.run.job_id} ({target.run.name}) is {target.state.name}"
         if target.state.name == "UNKNOWN":
             output.message(
@@ -97,19 +97,19 @@ def cleanup(
             output.message(f"{subject}: cleanup ends it")
     terminal = sys.stdin.isatty()
     # without a terminal, --force replaces the confirmation, but not for running jobs
-    confirmed = yes or (force and not terminal and not running)
+    confirmed = yes or (force and not terminal and not running_targets)
     unreached: list[NodeResult] = []
     if dry_run or not confirmed:
         results = _visit_nodes(coordinator.plan_visits(selected, dry_run=True, force=force, grace=grace))
         unreached = [result for result in results if result.error]
-        has_leftovers_to_clean = _list_processes_and_files(selected, results) or bool(running)
+        has_leftovers_to_clean = _list_processes_and_files(selected, results) or bool(running_targets)
         if not dry_run and not has_leftovers_to_clean:
             coordinator.record_clean_jobs(selected, results)
         hostfiles = [str(file) for target in selected for file in target.hostfiles]
         if dry_run or not has_leftovers_to_clean:
             _report(selected, results, hostfiles, as_json=as_json, cleaned=False, left=False)
         if not terminal:
-            hint = "--yes" if running else "--yes (or --force)"
+            hint = "--yes" if running_targets else "--yes (or --force)"
             output.message(f"nothing was ended or removed: there is no terminal to ask on, and {hint} was not given")
             _report(selected, results, hostfiles, as_json=as_json, cleaned=False, left=True)
         if not typer.confirm("End these processes and remove these files?", err=True):
@@ -225,8 +225,8 @@ def _visit_nodes(visits: Sequence[Visit]) -> list[NodeResult]:
 def _removal_command(node: str, path: str) -> str:
     from hpcrun.cleanup.selection import is_local_host
 
-    words = shlex.join(["rm", "-r", "--", path])
-    return f"; to remove it: {words if is_local_host(node) else shlex.join(['ssh', node, words])}"
+    command_line = shlex.join(["rm", "-r", "--", path])
+    return f"; to remove it: {command_line if is_local_host(node) else shlex.join(['ssh', node, command_line])}"
 
 
 def _print_table(results: Sequence[NodeResult], hostfiles: Sequence[str], *, cleaned: bool) -> None:

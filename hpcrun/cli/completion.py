@@ -31,9 +31,9 @@ def states(incomplete: str) -> list[str]:
     """Return job states that begin with the last part of a comma-separated list."""
     from hpcrun.jobs.states import STATE_CODES
 
-    typed, comma, word = incomplete.rpartition(",")
+    typed_part, comma, word = incomplete.rpartition(",")
     names = [name.lower() if word.islower() else name for name in sorted(STATE_CODES.values())]
-    return [f"{typed}{comma}{name}" for name in names if name.startswith(word)]
+    return [f"{typed_part}{comma}{name}" for name in names if name.startswith(word)]
 
 
 def layers(incomplete: str) -> list[str]:

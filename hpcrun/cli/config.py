@@ -45,7 +45,7 @@ def config(as_json: Json = False) -> None:
         "files": loader.list_site_files().get(name, []),
         "valid": False,
     }
-    invalid = None
+    site_error = None
     try:
         loaded_site = loader.load_selected_site()
         used_files = set(loaded_site.origins.values())
@@ -61,7 +61,7 @@ def config(as_json: Json = False) -> None:
         ]  # a file that HPCRUN_SITE names comes first
         site |= {"name": loaded_site.site.name, "files": files, "valid": True}
     except HpcrunError as error:
-        invalid = error
+        site_error = error
     if as_json:
         output.value({"layers": layers, "environment": variables, "site": site if site["files"] else None})
     else:
@@ -73,12 +73,12 @@ def config(as_json: Json = False) -> None:
         print()
         rows = [(name, variables[name] or "not set", meaning) for name, meaning in VARIABLES.items()]
         output.table(("variable", "value", "meaning"), rows)
-        valid = "" if site["valid"] else "INVALID: "
-        print(sanitize(f"\nsite used here: {valid}{site['name']} ({site['chosen_by']})"))
+        invalid_mark = "" if site["valid"] else "INVALID: "
+        print(sanitize(f"\nsite used here: {invalid_mark}{site['name']} ({site['chosen_by']})"))
         for file in site["files"]:
             print(sanitize(f"  {file}"))
-    if invalid:
-        raise invalid
+    if site_error:
+        raise site_error
 
 
 def _layer(layer: str, folder: Path) -> dict[str, Any]:
@@ -98,8 +98,8 @@ def _layer(layer: str, folder: Path) -> dict[str, Any]:
 
 
 def _format_folder(layer: dict[str, Any]) -> str:
-    allowed = "" if layer.get("allowed", True) else " (NOT ALLOWED)"
-    return str(layer["folder"]) + (allowed if layer["exists"] else " (does not exist)")
+    allowed_mark = "" if layer.get("allowed", True) else " (NOT ALLOWED)"
+    return str(layer["folder"]) + (allowed_mark if layer["exists"] else " (does not exist)")
 
 
 def _format_lists(layer: dict[str, Any]) -> tuple[str, str]:

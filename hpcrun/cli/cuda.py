@@ -96,12 +96,12 @@ def _show(setup: CudaSetup, *, as_json: bool) -> None:
         return
     rows = [
         (
-            place.why,
-            place.path,
-            _format_match(place.libdevice, setup.libdevice),
-            _format_match(place.ptxas, setup.ptxas),
+            location.why,
+            location.path,
+            _format_match(location.libdevice, setup.libdevice),
+            _format_match(location.ptxas, setup.ptxas),
         )
-        for place in setup.searched
+        for location in setup.searched
     ]
     output.table(("place", "path", "libdevice.10.bc", "ptxas"), rows)
     for text in setup.messages:

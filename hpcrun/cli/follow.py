@@ -113,19 +113,19 @@ def _report_end(run: Run, *, as_json: bool, signalled: int | None) -> int:
 
     record = run.end_record()
     state = states.state_from_record(record) if record and not record.may_restart else schedulers.query_state(run)
-    code = 128 + signalled if signalled else exit_code(run, state)
+    exit_status = 128 + signalled if signalled else exit_code(run, state)
     if as_json:
-        end = {
+        end_values = {
             "state": "CANCELLED" if signalled else state.name,
-            "exit_code": code,
+            "exit_code": exit_status,
             "result": run.result_values() or None,
         }
-        output.value({**run.summary(), **end})
-    elif code == 0:
+        output.value({**run.summary(), **end_values})
+    elif exit_status == 0:
         show_result(run)
     elif not signalled:
         show_failure(run, state)
-    return code
+    return exit_status
 
 
 def exit_code(run: Run, state: State) -> int:

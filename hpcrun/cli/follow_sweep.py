@@ -41,8 +41,8 @@ def follow(sweep: Run, *, cancel_signals: tuple[signal.Signals, ...], as_json: b
     interrupts = Interrupts(cancel_signals)
     schedulers.submit(sweep)
     states: dict[Run, State] = {}
-    for states, changed in until_ended(sweep.tasks):
-        for task in changed:
+    for states, changed_tasks in until_ended(sweep.tasks):
+        for task in changed_tasks:
             if line := format_change(task, states[task]):
                 output.message(line)
         if interrupts.received:
@@ -51,8 +51,8 @@ def follow(sweep: Run, *, cancel_signals: tuple[signal.Signals, ...], as_json: b
     codes = exit_codes(states)
     if as_json:
         tasks = [
-            {**task.summary(), "state": state.name, "exit_code": code, "result": task.result_values() or None}
-            for (task, state), code in zip(states.items(), codes, strict=True)
+            {**task.summary(), "state": state.name, "exit_code": task_code, "result": task.result_values() or None}
+            for (task, state), task_code in zip(states.items(), codes, strict=True)
         ]
         output.value({**sweep.summary(), "tasks": tasks})
     elif any(task.result_values() for task in sweep.tasks):

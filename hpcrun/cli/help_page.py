@@ -48,7 +48,7 @@ class Command(TyperCommand):
 
     def _require_values(self, ctx: Any, args: list[str]) -> None:
         try:
-            values, extra, _ = self.make_parser(ctx).parse_args(args=args)
+            values, extra_arguments, _ = self.make_parser(ctx).parse_args(args=args)
         except USAGE_ERROR as error:
             error.ctx = error.ctx or ctx  # Click omits the context if an option has no value
             raise
@@ -69,7 +69,7 @@ class Command(TyperCommand):
                 long_form = f", or {name}{wrong_value}" if len(name) > 2 else ""
                 hint = f"{short_name} {shlex.quote(wrong_value[1:])}{long_form}"
                 raise HpcrunError(f"{typed}: a short option and its value have no = between them", hint=hint)
-        if "" in extra:
+        if "" in extra_arguments:
             raise HpcrunError(f"{ctx.command_path}: an argument is empty", hint=f"leave it out; {_EMPTY}")
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -118,9 +118,9 @@ def _parameters(command: Any, ctx: Any) -> Iterator[tuple[str, str, str]]:
             (name,) = _without_braces([param.make_metavar(ctx)])
             yield ARGUMENTS, name.strip("[]").replace("]...", "..."), _describe(param)
             continue
-        short = [name for name in param.opts if len(name) == 2]
-        long = [name for name in [*param.opts, *param.secondary_opts] if len(name) > 2]
-        names = ("" if short else NO_SHORT_NAME) + ", ".join([*short, *long])
+        short_names = [name for name in param.opts if len(name) == 2]
+        long_names = [name for name in [*param.opts, *param.secondary_opts] if len(name) > 2]
+        names = ("" if short_names else NO_SHORT_NAME) + ", ".join([*short_names, *long_names])
         value = "" if param.is_flag else f" {param.make_metavar(ctx)}"
         yield getattr(param, "rich_help_panel", None) or OPTIONS, names + value, _describe(param)
 

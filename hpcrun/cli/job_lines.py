@@ -69,41 +69,50 @@ class JobLine:
     def corrected(self) -> str:
         """Return the line without a launcher: hpcrun's options before ``--``, the program's arguments after it."""
         if self.launcher:
-            options, own = self._launched()
-            return self._join(options, own[:1], own[1:]) if _is_script(own) else self._join(options, [], own)
-        first = next((number for number, part in enumerate(self.parts) if part.kind == _WORD), len(self.parts))
+            options, program_arguments = self._launched()
+            return (
+                self._join(options, program_arguments[:1], program_arguments[1:])
+                if _is_script(program_arguments)
+                else self._join(options, [], program_arguments)
+            )
+        target_index = next((index for index, part in enumerate(self.parts) if part.kind == _WORD), len(self.parts))
         options = [word for part in self.parts if part.kind == _OPTION for word in part.words]
-        others = [part for number, part in enumerate(self.parts) if part.kind != _OPTION and number != first]
-        own = [*(word for part in others for word in part.words), *self.behind]
+        other_parts = [part for index, part in enumerate(self.parts) if part.kind != _OPTION and index != target_index]
+        program_arguments = [*(word for part in other_parts for word in part.words), *self.behind]
         if self.argv[0] != "resubmit" and is_program(self.target):
             is_here = "." in self.target or Path(self.target).exists()
             prefix = "./" if is_here and "/" not in self.target and not shutil.which(self.target) else ""
-            return self._join(options, [], [f"{prefix}{self.target}", *own])
-        return self._join(options, [self.target] if self.target else [], own)
+            return self._join(options, [], [f"{prefix}{self.target}", *program_arguments])
+        return self._join(options, [self.target] if self.target else [], program_arguments)
 
     def _launched(self) -> tuple[list[str], list[str]]:
         """Return the options of the line and of its launcher as hpcrun's options, and the program's command line."""
         options: list[str] = []
         python = ""
-        for number, part in enumerate(self.parts):
+        for index, part in enumerate(self.parts):
             word, *value = part.words
-            own = [word for other in self.parts[number + 1 :] if other.kind != _OPTION for word in other.words]
+            following_words = [
+                word
+                for other_part in self.parts[index + 1 :]
+                if other_part.kind != _OPTION
+                for word in other_part.words
+            ]
             if part.kind == _OPTION:
                 options += part.words
             elif part.kind == _UNKNOWN and word in {"-m", "-c"} and value and (python or word == "-m"):
                 if not value[0].startswith("torch.distributed."):
-                    called = [python or "python", word, *value, *own, *self.behind]
-                    return self._options_after(number, options), called
+                    command = [python or "python", word, *value, *following_words, *self.behind]
+                    return self._options_after(index, options), command
             elif part.kind == _UNKNOWN:
                 options += self._translate(part)
             elif is_python(word):
                 python = word
             elif not (_is_starter(word) or word in {"run", "launch"}):
-                return self._options_after(number, options), [word, *own, *self.behind]
-        behind = self.behind
-        while behind and is_python(behind[0]) and behind[1:] and behind[1].endswith(".py"):
-            behind = behind[1:]
-        return options, behind or ["SCRIPT"]
+                return self._options_after(index, options), [word, *following_words, *self.behind]
+        words_behind = self.behind
+        while words_behind and is_python(words_behind[0]) and words_behind[1:] and words_behind[1].endswith(".py"):
+            words_behind = words_behind[1:]
+        return options, words_behind or ["SCRIPT"]
 
     def _options_after(self, number: int, options: list[str]) -> list[str]:
         return [*options, *(word for part in self.parts[number + 1 :] if part.kind == _OPTION for word in part.words)]
@@ -112,30 +121,36 @@ class JobLine:
         """Return the option of hpcrun that corresponds to an option of a launcher; empty if there is none."""
         name, equals, value = part.words[0].partition("=")
         value = value if equals else "".join(part.words[1:2])
-        known = {name for param in self.params for name in param.opts}
+        known_options = {name for param in self.params for name in param.opts}
         names = {name.replace("_", "-"), f"-{name}"}  # Hydra's -ppn is --ppn
-        meant = next((option for option, words in OPTIONS.items() if names & {*words.split()} and option in known), "")
-        return shlex.split(assign(meant, adapt(value, name, meant, count_nodes(self.argv)))) if meant else []
+        hpcrun_option = next(
+            (option for option, words in OPTIONS.items() if names & {*words.split()} and option in known_options), ""
+        )
+        return (
+            shlex.split(assign(hpcrun_option, adapt(value, name, hpcrun_option, count_nodes(self.argv))))
+            if hpcrun_option
+            else []
+        )
 
-    def _join(self, options: list[str], target: list[str], behind: list[str]) -> str:
+    def _join(self, options: list[str], target: list[str], words_behind: list[str]) -> str:
         if target and self.parts and self.parts[0].words[0] == target[0]:
-            before = [*target, *options]
+            words_before = [*target, *options]
         else:
-            before = [*options, *target]
-        dashes = ["--", *behind] if behind else []
-        return shlex.join(["hpcrun", self.argv[0], *before, *dashes])
+            words_before = [*options, *target]
+        dashes = ["--", *words_behind] if words_behind else []
+        return shlex.join(["hpcrun", self.argv[0], *words_before, *dashes])
 
     def _split(self, words: list[str]) -> list[_Part]:
         options = [param for param in self.params if param.param_type_name == "option"]
-        known = {name for param in options for name in (*param.opts, *param.secondary_opts)}
-        valued = {name for param in options if not getattr(param, "is_flag", False) for name in param.opts}
+        known_options = {name for param in options for name in (*param.opts, *param.secondary_opts)}
+        options_with_value = {name for param in options if not getattr(param, "is_flag", False) for name in param.opts}
         parts: list[_Part] = []
         while words:
             word = words.pop(0)
             name, equals, _ = word.partition("=")
             is_long = name in _OTHER_NAMES or (word[2:].isalpha() and any(_is_starter(part.words[0]) for part in parts))
-            if name in known or (word[:2] in valued and not is_long):  # -N2
-                takes_next = word in valued and bool(words)
+            if name in known_options or (word[:2] in options_with_value and not is_long):  # -N2
+                takes_next = word in options_with_value and bool(words)
                 parts.append(_Part(_OPTION, (word, words.pop(0)) if takes_next else (word,)))
             elif word.startswith("-") and len(word) > 1:
                 values: list[str] = []
@@ -153,9 +168,9 @@ def _is_script(words: Sequence[str]) -> bool:
 
 def _may_be_value(word: str, parts: list[_Part]) -> bool:
     """Return whether a word may be the value of a preceding unknown option, and not the program."""
-    named = any(part.kind == _WORD and not _is_starter(part.words[0]) for part in parts)
+    has_program = any(part.kind == _WORD and not _is_starter(part.words[0]) for part in parts)
     is_program = _is_starter(word) or word.endswith(".py") or "/" in word
-    return not word.startswith("-") and (named or not is_program)
+    return not word.startswith("-") and (has_program or not is_program)
 
 
 def _is_starter(word: str) -> bool:
@@ -187,26 +202,26 @@ def assign(option: str, value: str) -> str:
 
 def count_nodes(argv: Sequence[str]) -> int:
     """Return the number of nodes that a command line requests."""
-    found = re.search(r" (?:-N *|--n?nodes[= ])([1-9]\d*) ", f" {' '.join(argv)} ")
-    return int(found[1]) if found else 1
+    match = re.search(r" (?:-N *|--n?nodes[= ])([1-9]\d*) ", f" {' '.join(argv)} ")
+    return int(match[1]) if match else 1
 
 
-def adapt(value: str, typed: str, meant: str, nodes: int = 1) -> str:
+def adapt(value: str, typed_option: str, option: str, nodes: int = 1) -> str:
     """Return the value of an option of hpcrun that was typed under another name: ``4`` for ``--gres=gpu:4``.
 
     Args:
         value: The value that was typed.
-        typed: The name that was typed.
-        meant: The option of hpcrun.
+        typed_option: The option that was typed.
+        option: The corresponding option of hpcrun.
         nodes: The number of nodes of the job.
     """
-    if typed == "--gres":  # gpu:4, gpu:a100:4
+    if typed_option == "--gres":  # gpu:4, gpu:a100:4
         value = value.removeprefix("gpu").removeprefix(":") or "1"
-    if typed in {"--gpus", "-G"} and nodes > 1:  # sbatch's --gpus counts the GPUs of all nodes
+    if typed_option in {"--gpus", "-G"} and nodes > 1:  # sbatch's --gpus counts the GPUs of all nodes
         kind, colon, total = value.rpartition(":")
         value = f"{kind}{colon}{int(total) // nodes}" if total.isdigit() and int(total) % nodes == 0 else "all"
-    if meant == "--gpus-per-node" and value in {"all", "max", "auto"}:
+    if option == "--gpus-per-node" and value in {"all", "max", "auto"}:
         return "N"
-    if meant in FLAGS:
+    if option in FLAGS:
         return ""
-    return propose_value(meant.strip("-").replace("-", "_"), value) or value
+    return propose_value(option.strip("-").replace("-", "_"), value) or value

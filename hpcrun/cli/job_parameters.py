@@ -234,15 +234,15 @@ class SplitCommand(Command):
             HpcrunError: An option is misplaced; ``--sbatch`` may have any option as its value.
         """
         options = [param for param in self.params if param.param_type_name == "option"]
-        known = {name for param in options for name in (*param.opts, *param.secondary_opts)}
-        valued = {
+        known_options = {name for param in options for name in (*param.opts, *param.secondary_opts)}
+        metavars = {
             name: param.metavar for param in options if not getattr(param, "is_flag", False) for name in param.opts
         }
-        for word, following in pairwise(args):
-            is_option = following.partition("=")[0] in known
-            if is_option and word in valued and word != "--sbatch":
-                form = f"{word}={valued[word]}" if word.startswith("--") else f"{word} {valued[word]}"
-                raise HpcrunError(f"{word} has no value: {following} follows", hint=f"{form} {following}")
+        for word, next_word in pairwise(args):
+            is_option = next_word.partition("=")[0] in known_options
+            if is_option and word in metavars and word != "--sbatch":
+                form = f"{word}={metavars[word]}" if word.startswith("--") else f"{word} {metavars[word]}"
+                raise HpcrunError(f"{word} has no value: {next_word} follows", hint=f"{form} {next_word}")
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Add the arguments after ``--`` to the usage line."""

@@ -64,7 +64,7 @@ def call(module: str, request: dict[str, Any], report: Callable[[int, int], None
             reply = json.loads(line)
             if report and "done" in reply:
                 report(reply["done"], reply["total"])
-        code = program.wait()
+        exit_code = program.wait()
         log.seek(0)
         last_lines = log.read().strip().splitlines()[-10:]
     if "result" in reply:
@@ -74,7 +74,7 @@ def call(module: str, request: dict[str, Any], report: Callable[[int, int], None
     if "error" in reply:
         raise HpcrunError(reply["error"], hint=reply["hint"])
     lines = "\n".join(["", *last_lines])
-    raise HpcrunError(f"{' '.join(command)} ended with exit code {code}:{lines}", exit_code=1)
+    raise HpcrunError(f"{' '.join(command)} ended with exit code {exit_code}:{lines}", exit_code=1)
 
 
 def _find_python() -> str:

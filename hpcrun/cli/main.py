@@ -181,7 +181,7 @@ def main() -> None:
     streams.open_closed_streams()
     streams.require_utf8_mode()
     warnings.showwarning = _print_warning
-    code: int | str | None = 0
+    exit_code: int | str | None = 0
     reported = False
     try:
         _require_single_installation()
@@ -189,21 +189,21 @@ def main() -> None:
         streams.require_current_folder()
         _require_typed_characters(sys.argv[1:])
         result = make_app(sys.argv[1:])(prog_name="hpcrun", standalone_mode=False)
-        code = result if isinstance(result, int) else 0
+        exit_code = result if isinstance(result, int) else 0
     except SystemExit as exit_request:
-        code = exit_request.code
+        exit_code = exit_request.code
     except HpcrunError as error:
-        code = _print_error(error)
+        exit_code = _print_error(error)
     except USAGE_ERROR as error:
-        code = _print_usage_error(error)
+        exit_code = _print_usage_error(error)
     except typer.Abort:
         print("Aborted!", file=sys.stderr)
-        code = 1
+        exit_code = 1
     except KeyboardInterrupt:
-        code = 130
+        exit_code = 130
     except BrokenPipeError:  # the reader of our output, such as head, closed the pipe
-        code = streams.BROKEN_PIPE
+        exit_code = streams.BROKEN_PIPE
     except OSError as error:
         output.message(f"ERROR: {error.filename or 'stdout, or a file'}: {error.strerror}")
-        code, reported = 1, True
-    sys.exit(streams.flush(code, reported=reported))
+        exit_code, reported = 1, True
+    sys.exit(streams.flush(exit_code, reported=reported))

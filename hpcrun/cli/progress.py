@@ -35,7 +35,7 @@ def progress(items_label: str) -> Iterator[Callable[[int, int], None]]:
         )
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(items_label, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
+            yield lambda done_count, total_count: bar.update(task, completed=done_count, total=total_count)
     else:
         yield _Lines(items_label).report
 
@@ -45,13 +45,12 @@ class _Lines:
         self.items_label, self.start_time, self.first_count = items_label, time.monotonic(), -1
         self.last_time = self.start_time
 
-    def report(self, done: int, total: int) -> None:
+    def report(self, done_count: int, total_count: int) -> None:
         now = time.monotonic()
         if self.first_count < 0:
-            self.first_count = done
-        if now - self.last_time >= _SECONDS_BETWEEN_LINES and done > self.first_count:
+            self.first_count = done_count
+        if now - self.last_time >= _SECONDS_BETWEEN_LINES and done_count > self.first_count:
             self.last_time = now
-            seconds_left = (now - self.start_time) / (done - self.first_count) * (total - done)
-            output.message(
-                f"{done:,} of {total:,} {self.items_label}, about {max(1, round(seconds_left / 60))} min left"
-            )
+            seconds_left = (now - self.start_time) / (done_count - self.first_count) * (total_count - done_count)
+            minutes = max(1, round(seconds_left / 60))
+            output.message(f"{done_count:,} of {total_count:,} {self.items_label}, about {minutes} min left")

@@ -53,14 +53,16 @@ def prune(
         hint = "hpcrun prune --older-than 30d, --state failed, or name jobs (all: all ended jobs)"
         raise HpcrunError("no run was selected", hint=hint)
     selected, skipped = _select(jobs or [], older_than, wanted_states)
-    for row, why in skipped:
-        output.message(f"job {row.job_id or '-'} ({row.name}) is skipped: {why}")
+    for row, reason in skipped:
+        output.message(f"job {row.job_id or '-'} ({row.name}) is skipped: {reason}")
     sizes = _measure_sizes([run for _, run in selected], keep_results=keep_results)
     selected = [(row, run) for row, run in selected if sizes[run] or not keep_results]
     if not selected:
         if skipped and jobs:
-            running = any(row.active for row, _ in skipped)
-            hint = "hpcrun cancel ends jobs" if running else "check it; rm -r removes a directory that you do not need"
+            has_active = any(row.active for row, _ in skipped)
+            hint = (
+                "hpcrun cancel ends jobs" if has_active else "check it; rm -r removes a directory that you do not need"
+            )
             raise HpcrunError("nothing was removed", hint=hint, exit_code=1)
         output.message("there is nothing to remove")
     elif not as_json:
@@ -70,8 +72,8 @@ def prune(
         return
     if not yes:
         _confirm(len(selected), keep_results=keep_results)
-    removed, errors = _remove(selected, keep_results=keep_results)
-    _report(removed, sizes, errors, as_json=as_json, removed=True)
+    removed_runs, errors = _remove(selected, keep_results=keep_results)
+    _report(removed_runs, sizes, errors, as_json=as_json, removed=True)
 
 
 def _select(
@@ -98,8 +100,8 @@ def _select(
         if row.active or not (has_ended[run] or named_singly):
             state = f"it is {row.state.lower()}" if row.active else "its job may still run, its state is unknown"
             skipped.append((row, state))
-        elif why := find_obstacle(run):
-            skipped.append((row, f"{why} ({run.directory})"))
+        elif reason := find_obstacle(run):
+            skipped.append((row, f"{reason} ({run.directory})"))
         else:
             selected.append((row, run))
     return selected, skipped
@@ -154,19 +156,19 @@ def _remove(
     """Remove run directories; return the removed runs, and the runs that could not be removed with the error."""
     from hpcrun.jobs.prune import remove_from_index, remove_run
 
-    removed, errors = [], []
+    removed_runs, errors = [], []
     for row, run in output.progress(selected, "removing"):
         try:
             note = remove_run(run, keep_results=keep_results)
         except OSError as error:
             errors.append((run, f"{error.filename or run.directory}: {error.strerror}"))
         else:
-            removed.append((row, run))
+            removed_runs.append((row, run))
             if note:
                 output.message(note)
     if not keep_results:
-        remove_from_index(run.directory for _, run in removed)
-    return removed, errors
+        remove_from_index(run.directory for _, run in removed_runs)
+    return removed_runs, errors
 
 
 def _report(
@@ -188,13 +190,13 @@ def _report(
             {"job_id": row.job_id, "name": row.name, "run_dir": row.run_dir, "bytes": sizes[run]}
             for row, run in selected
         ]
-        failed = [{"run_dir": str(run.directory), "why": why} for run, why in errors]
+        failed = [{"run_dir": str(run.directory), "why": reason} for run, reason in errors]
         output.value({"removed": removed, "bytes": total, "runs": runs, "failed": failed})
     elif selected:
         count = "1 run directory" if len(selected) == 1 else f"{len(selected)} run directories"
         output.message(f"{format_size(total)} in {count} " + ("were removed" if removed else "would be removed"))
-    for run, why in errors:
-        output.message(f"ERROR: {run.directory} could not be removed: {why}")
+    for run, reason in errors:
+        output.message(f"ERROR: {run.directory} could not be removed: {reason}")
     if errors:
         raise typer.Exit(1)
 

@@ -46,7 +46,7 @@ def resubmit(
         bool,
         typer.Option("--fix", help="Change what hpcrun why proposes in a number: time, memory, nodes to exclude."),
     ] = False,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Submit what --fix proposes without confirmation.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Submit the changes of --fix without confirmation.")] = False,
 ) -> None:
     """Submit an old run again, from its record.
 

@@ -82,10 +82,10 @@ def _follow(run: Run, timeout: float, interrupts: Interrupts, on_poll: Callable[
         nonlocal printed_status, timed_out
         is_pending = state.name in WAITING_STATES
         timed_out = is_pending and time.monotonic() - start_time > timeout
-        status = ": ".join(filter(None, [state.name.lower(), describe_reason(state.reason) if is_pending else ""]))
-        if status != printed_status and (is_pending or state.name == "RUNNING"):
-            output.message(f"job {run.job_id} is {status}" + (f" on {state.nodes}" if state.nodes else ""))
-        printed_status = status
+        status_text = ": ".join(filter(None, [state.name.lower(), describe_reason(state.reason) if is_pending else ""]))
+        if status_text != printed_status and (is_pending or state.name == "RUNNING"):
+            output.message(f"job {run.job_id} is {status_text}" + (f" on {state.nodes}" if state.nodes else ""))
+        printed_status = status_text
 
     for _ in poll_until_ended(run, schedulers.query_state, print_state):
         on_poll(run)

@@ -29,23 +29,23 @@ def require_two_dashes(command: Any, ctx: Any, args: Sequence[str]) -> None:
     from hpcrun.cli import usage_errors
 
     options = [param for param in command.get_params(ctx) if param.param_type_name == "option"]
-    known = {name for param in options for name in (*param.opts, *param.secondary_opts)}
-    valued = {name for param in options if not getattr(param, "is_flag", False) for name in param.opts}
+    known_options = {name for param in options for name in (*param.opts, *param.secondary_opts)}
+    options_with_value = {name for param in options if not getattr(param, "is_flag", False) for name in param.opts}
     for index, word in enumerate(args):
         typed_option = word.partition("=")[0]
         if word in LAUNCHERS:  # the line has mpirun's options, and its own explanation
             return
-        if not _ONE_DASH.fullmatch(typed_option) or args[index - 1] in valued:
+        if not _ONE_DASH.fullmatch(typed_option) or args[index - 1] in options_with_value:
             continue
         correct_option = typed_option if typed_option in _synonyms() else f"-{typed_option.replace('_', '-')}"
-        if correct_option not in known and correct_option not in _synonyms():
+        if correct_option not in known_options and correct_option not in _synonyms():
             continue
         corrected_args = [*args[:index], correct_option + word.removeprefix(typed_option), *args[index + 1 :]]
         argv = [*ctx.command_path.split()[1:], *corrected_args]
-        value = usage_errors.value_of(correct_option, argv) if correct_option in valued else ""
+        value = usage_errors.value_of(correct_option, argv) if correct_option in options_with_value else ""
         hint = (
             f"did you mean {assign(correct_option, value)}?"
-            if correct_option in known
+            if correct_option in known_options
             else usage_errors.hint_option(correct_option, ctx, argv)
         )
         raise HpcrunError(f"{ctx.command_path} has no option {typed_option}", hint=hint)
@@ -53,5 +53,5 @@ def require_two_dashes(command: Any, ctx: Any, args: Sequence[str]) -> None:
 
 def _synonyms() -> set[str]:
     """Return all words for which there is a hint."""
-    texts = [*OPTIONS.values(), *(words for table in ADVICE.values() for words in table)]
+    texts = [*OPTIONS.values(), *(synonyms for table in ADVICE.values() for synonyms in table)]
     return {*" ".join(texts).split(), *(f"--{name}" for name in SBATCH.split())}

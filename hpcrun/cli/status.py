@@ -94,8 +94,8 @@ def status(
         from hpcrun.jobs.rebuild import rebuild_index
         from hpcrun.schedulers.recovery import find_jobs_without_directory
 
-        added, removed = rebuild_index(find_jobs_without_directory)
-        output.message(f"rebuilt the index of your runs: {added} added, {removed} removed")
+        added_count, removed_count = rebuild_index(find_jobs_without_directory)
+        output.message(f"rebuilt the index of your runs: {added_count} added, {removed_count} removed")
     words = jobs or []
     missing_runs: list[Run] = []
 
@@ -170,8 +170,8 @@ def cells(row: "StatusRow") -> tuple[object, ...]:
 def _format_time(timestamp: str) -> str:
     """Format an ISO 8601 time for people: without the date if it is today."""
     moment = datetime.fromisoformat(timestamp)
-    today = moment.date() == datetime.now(moment.tzinfo).date()
-    return f"{moment:%H:%M:%S}" if today else f"{moment:%Y-%m-%d %H:%M}"
+    is_today = moment.date() == datetime.now(moment.tzinfo).date()
+    return f"{moment:%H:%M:%S}" if is_today else f"{moment:%Y-%m-%d %H:%M}"
 
 
 def _report_removed(removed_runs: "Sequence[Run]") -> None:

@@ -149,13 +149,17 @@ def _prepare(ctx: typer.Context, parameters: JobParameters, target: str | None, 
 
 def _find_misplaced_options(ctx: typer.Context, target: str | None, args: tuple[str, ...]) -> list[str]:
     """Return hpcrun's options after ``--`` that the script does not mention."""
-    found = [word for word in args if word == "--dry-run"]
+    misplaced_options = [word for word in args if word == "--dry-run"]
     if target and target.endswith(".py"):
         text = Path(target).read_bytes().decode(errors="replace").replace("_", "-")
-        known = {name for param in ctx.command.params for name in param.opts if param.param_type_name == "option"}
+        known_options = {
+            name for param in ctx.command.params for name in param.opts if param.param_type_name == "option"
+        }
         names = {word.partition("=")[0]: word for word in args if word.startswith("-")}
-        found += [word for name, word in names.items() if name in known and name.removeprefix("--") not in text]
-    return list(dict.fromkeys(found))
+        misplaced_options += [
+            word for name, word in names.items() if name in known_options and name.removeprefix("--") not in text
+        ]
+    return list(dict.fromkeys(misplaced_options))
 
 
 def make_request(ctx: typer.Context, parameters: JobParameters, **more: Any) -> "Request":

@@ -59,13 +59,13 @@ def _watch_sweep(tasks: "Sequence[Run]", *, live: bool) -> None:
     from hpcrun.jobs.sweep_tasks import format_task_ids
 
     try:
-        code = watch_sweep.watch(tasks, live=live)
+        exit_code = watch_sweep.watch(tasks, live=live)
     except KeyboardInterrupt:
         selector = format_task_ids(tasks)
         commands = f"hpcrun watch {selector} watches them again, hpcrun cancel {selector} cancels them"
         output.message(f"\nno longer watching; the tasks go on: {commands}")
-        code = 130
-    raise typer.Exit(code)
+        exit_code = 130
+    raise typer.Exit(exit_code)
 
 
 def _watch_job(run: "Run", *, live: bool) -> None:

@@ -64,7 +64,10 @@ def show(
     output.show(f"{program.name}: {program.description}")
     output.table(
         ("option (after --)", "default", "meaning"),
-        [(format_flags(*one), one[1].get("default"), _meaning(one[1])) for one in (program.options or {}).items()],
+        [
+            (format_flags(*option), option[1].get("default"), _describe_option(option[1]))
+            for option in (program.options or {}).items()
+        ],
     )
     resource_text = " ".join(f"--{key.replace('_', '-')}={value}" for key, value in resources.items()) or "one rank"
     output.show(f"resources: {resource_text}\nfolder:    {program.folder}")
@@ -96,7 +99,7 @@ def new(
     output.show(f"{folder}: {', '.join(files)}\nnext: edit them, then hpcrun submit ./{name}")
 
 
-def _meaning(declaration: dict[str, Any]) -> str:
+def _describe_option(declaration: dict[str, Any]) -> str:
     """Return the choices and the help text of an option."""
     choices = ", ".join(map(str, declaration.get("choices", ())))
     return "; ".join(filter(None, [choices, declaration.get("help")]))

@@ -52,13 +52,13 @@ def _resolve_condition(condition: str, slurm_conf: str | None) -> str:
     if kind.lower() not in _DEPENDENCY_TYPES or bool(jobs) == (kind.lower() == "singleton") or not all(jobs):
         suggestion = closest_match(kind, list(_DEPENDENCY_TYPES))
         hint = "for example afterok:1234, afterany:last, afternotok:lenet5 or singleton (sbatch(1), --dependency)"
-        corrected = re.sub(r"[= ]+", ":", condition.strip())
+        corrected_text = re.sub(r"[= ]+", ":", condition.strip())
         if (
-            corrected != condition
-            and corrected.partition(":")[0].lower() in _DEPENDENCY_TYPES
-            and corrected.partition(":")[2]
+            corrected_text != condition
+            and corrected_text.partition(":")[0].lower() in _DEPENDENCY_TYPES
+            and corrected_text.partition(":")[2]
         ):
-            hint = f"did you mean --dependency={corrected}?"
+            hint = f"did you mean --dependency={corrected_text}?"
         elif suggestion and suggestion != kind.lower():
             hint = f"did you mean {suggestion}?"
         elif not jobs and _JOB_ID.fullmatch(kind):

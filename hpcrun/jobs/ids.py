@@ -132,16 +132,16 @@ def _require_all_ids(ids: str, entries: Sequence[Entry], matches: Sequence[IdMat
 
 def _parse_range(text: str) -> IdRange:
     """Parse ``12``, ``12-17``, ``12_3`` or ``12_3-7`` into the first and the last job and task."""
-    job, task, last = re.findall(_RANGE, text)[0]
+    job, task, last_number = re.findall(_RANGE, text)[0]
     if task:
-        return (int(job), int(task)), (int(job), int(last or task))
-    return (int(job), -1), (int(last or job), inf)
+        return (int(job), int(task)), (int(job), int(last_number or task))
+    return (int(job), -1), (int(last_number or job), inf)
 
 
 def _is_in_ranges(job_id: str | None, ranges: Sequence[IdRange]) -> bool:
     match = JOB_ID.fullmatch(job_id or "")
     key = (float(match["job"]), float(match["task"] or -1)) if match else (-1.0, -1.0)
-    return any(low <= key <= high for low, high in ranges)
+    return any(minimum <= key <= maximum for minimum, maximum in ranges)
 
 
 def _find_resubmitted(job_id: str, entries: Iterable[Entry]) -> Iterator[Entry]:

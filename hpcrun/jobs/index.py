@@ -60,12 +60,12 @@ class Entry:
         try:
             return _read_link(self.link)
         except FileNotFoundError:  # another process renamed the link to add the job id
-            for other in list_entries(self.directory_name):
-                if (other.created_ns, other.directory_name) == (
+            for other_entry in list_entries(self.directory_name):
+                if (other_entry.created_ns, other_entry.directory_name) == (
                     self.created_ns,
                     self.directory_name,
-                ) and other.link != self.link:
-                    return _read_link(other.link)
+                ) and other_entry.link != self.link:
+                    return _read_link(other_entry.link)
             raise
 
 

@@ -83,7 +83,7 @@ def infer_state(run: Run, record: ExitRecord | None) -> State | None:
 def _find_state_in_log(log_text: str, start_time: float) -> str | None:
     """Return the state that slurmstepd logged after the job started, if any."""
     for match in reversed(list(_CANCELLED_LINE.finditer(log_text)) if "slurmstepd" in log_text else []):
-        name = next((name for why, name in _STATE_OF_CAUSE.items() if match["why"].startswith(why)), None)
+        name = next((name for cause, name in _STATE_OF_CAUSE.items() if match["why"].startswith(cause)), None)
         try:
             logged_time = datetime.fromisoformat(match["time"]).timestamp()
         except ValueError:

@@ -140,8 +140,8 @@ class RecordedResources:
         Raises:
             ValueError: Another version recorded an option that this version does not have, or a value is invalid.
         """
-        if unknown := sorted(self.all_values.keys() - Resources.__dataclass_fields__.keys()):
-            raise ValueError(f"unknown option {unknown[0]!r}")
+        if unknown_options := sorted(self.all_values.keys() - Resources.__dataclass_fields__.keys()):
+            raise ValueError(f"unknown option {unknown_options[0]!r}")
         return Resources(**cast("dict[str, Any]", self.all_values))
 
 
@@ -190,14 +190,14 @@ class JobRecord(JobOptions):
         """Whether the record has all keys that a resubmission of the job needs."""
         return bool(self.argv or self.tasks) and {"name", "site", "resources", "directory"} <= self.all_values.keys()
 
-    def relocated(self, old: Path, new: Path) -> JobRecord:
-        """Return the record with the path `old` replaced by `new` in all values."""
-        return parse_record(JobRecord, _replace_text(self.all_values, str(old), str(new)))
+    def relocated(self, old_path: Path, new_path: Path) -> JobRecord:
+        """Return the record with `old_path` replaced by `new_path` in all values."""
+        return parse_record(JobRecord, _replace_text(self.all_values, str(old_path), str(new_path)))
 
 
-def _replace_text(value: Any, old: str, new: str) -> Any:
+def _replace_text(value: Any, old_text: str, new_text: str) -> Any:
     if isinstance(value, dict):
-        return {key: _replace_text(item, old, new) for key, item in value.items()}
+        return {key: _replace_text(item, old_text, new_text) for key, item in value.items()}
     if isinstance(value, list):
-        return [_replace_text(item, old, new) for item in value]
-    return value.replace(old, new) if isinstance(value, str) else value
+        return [_replace_text(item, old_text, new_text) for item in value]
+    return value.replace(old_text, new_text) if isinstance(value, str) else value

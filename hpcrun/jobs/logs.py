@@ -64,17 +64,17 @@ class Tail:
         """Skip to the last lines of the file, without reading the rest."""
         try:
             with open_regular_file(self.file) as stream:
-                end = begin = stream.seek(0, os.SEEK_END)
+                end_offset = begin_offset = stream.seek(0, os.SEEK_END)
                 data = b""
-                while begin and data.count(b"\n") <= lines and len(data) < MAX_BYTES:
-                    begin = max(0, end - max(BLOCK_BYTES, 2 * len(data)))
-                    stream.seek(begin)
-                    data = stream.read(end - begin)
+                while begin_offset and data.count(b"\n") <= lines and len(data) < MAX_BYTES:
+                    begin_offset = max(0, end_offset - max(BLOCK_BYTES, 2 * len(data)))
+                    stream.seek(begin_offset)
+                    data = stream.read(end_offset - begin_offset)
         except (FileNotFoundError, BadRecordError):
             return
         pieces = data.split(b"\n")  # the last piece follows the last newline and is usually empty
         last_lines = pieces[-lines - (not pieces[-1]) :] if lines else []
-        self.position = end - len(b"\n".join(last_lines))
+        self.position = end_offset - len(b"\n".join(last_lines))
 
 
 class LogReader:
@@ -155,13 +155,13 @@ def parse_ranks(text: str) -> list[int]:
     ranks: dict[int, None] = {}
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-        if not first <= last < first + MAX_RANKS:
+        first_rank, last_rank = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if not first_rank <= last_rank < first_rank + MAX_RANKS:
             raise HpcrunError(
                 f"--rank {text}: invalid list of ranks",
                 hint="ranks and ranges, such as 0,3-5; all of 8: 0-7",
             )
-        ranks |= dict.fromkeys(range(first, last + 1))
+        ranks |= dict.fromkeys(range(first_rank, last_rank + 1))
     return list(ranks)
 
 

@@ -40,8 +40,8 @@ def find_obstacle(run: Run) -> str | None:
         run: The run.
     """
     directory = run.directory
-    if why := _find_record_mismatch(run):
-        return why
+    if mismatch := _find_record_mismatch(run):
+        return mismatch
     for description, folder in (
         ("the current folder", Path.cwd()),
         ("your home directory", Path(os.environ.get("HOME", "/"))),
@@ -55,13 +55,13 @@ def find_obstacle(run: Run) -> str | None:
 
 def _find_record_mismatch(run: Run) -> str | None:
     """Return why a run's records do not prove that hpcrun created its directory for this user; None if they do."""
-    directory, recorded = run.directory, Path(run.spec.run_dir)
+    directory, recorded_path = run.directory, Path(run.spec.run_dir)
     if not run.spec.is_recorded:
         return "its job.json cannot be read, which lists the files of hpcrun"
-    if not index.is_run_directory_name(directory.name) or recorded.name != directory.name:
-        return f"it is not a run directory: its job.json belongs to {recorded}"
-    if recorded.exists() and not recorded.samefile(directory):
-        return f"it is a copy of {recorded}"
+    if not index.is_run_directory_name(directory.name) or recorded_path.name != directory.name:
+        return f"it is not a run directory: its job.json belongs to {recorded_path}"
+    if recorded_path.exists() and not recorded_path.samefile(directory):
+        return f"it is a copy of {recorded_path}"
     for name in record_trust.TRUSTED_FILES:  # some of these files show whether the job has ended
         with suppress(FileNotFoundError):
             if writer := write_access.find_other_writer(directory / name, file_only=True):
@@ -164,8 +164,8 @@ def _remove_sweep(sweep: Run) -> str | None:
         return f"{sweep.directory} is left: its job.json, which lists its tasks, cannot be read"
     if any(task.directory.exists() for task in sweep.tasks):
         return None
-    if why := find_obstacle(sweep):
-        return f"{sweep.directory} is left: {why}"
+    if obstacle := find_obstacle(sweep):
+        return f"{sweep.directory} is left: {obstacle}"
     with _open_run_directory(sweep) as folder:
         removable_names = SWEEP_FILES | {f"{sweep.job_id}_submission.sh"}
         names_to_remove = [name for name in os.listdir(folder) if name in removable_names or _SLOT_LOCK.fullmatch(name)]  # noqa: PTH208

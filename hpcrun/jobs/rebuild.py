@@ -31,7 +31,7 @@ def rebuild_index(find_active: Callable[[Sequence[Run]], Collection[Run]] = lamb
     folders = _list_run_roots()
     known_directories: set[Path] = set()
     missing_runs: dict[index.Entry, Run] = {}
-    removed = added = 0
+    removed_count = added_count = 0
     for entry in index.list_entries():
         try:
             directory = entry.directory
@@ -48,16 +48,16 @@ def rebuild_index(find_active: Callable[[Sequence[Run]], Collection[Run]] = lamb
     for entry, run in missing_runs.items():
         if run not in active:
             index.remove_entry(entry)
-            removed += 1
+            removed_count += 1
     for run, number in (numbered_run for folder in folders for numbered_run in _find_runs(folder)):
         if run.directory.resolve() not in known_directories:
             known_directories.add(run.directory.resolve())
             created = run.submission.submitted or (run.directory / "job.json").stat().st_mtime
             with suppress(FileExistsError):  # another process added it
                 index.add_entry(run.directory, int(created * 1e9) - number, run.job_id)
-                added += 1
+                added_count += 1
     state_cache.clear_cache()
-    return added, removed
+    return added_count, removed_count
 
 
 def _list_run_roots() -> dict[Path, None]:

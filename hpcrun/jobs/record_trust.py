@@ -42,19 +42,23 @@ def require_trusted(run: Run) -> None:
         return
     _require_owner(run)
     refused_files = [
-        (file, why) for file in (run.directory / name for name in TRUSTED_FILES) if (why := _find_refusal(file))
+        (file, reason) for file in (run.directory / name for name in TRUSTED_FILES) if (reason := _find_refusal(file))
     ]
     if refused_files:
         files = " ".join(str(file) for file, _ in refused_files)
         hint = f"hpcrun site allow {files} shows its content and allows it"
-        raise trust.NotAllowedError("\n".join(f"{file} is not used: {why}" for file, why in refused_files), hint=hint)
+        raise trust.NotAllowedError(
+            "\n".join(f"{file} is not used: {reason}" for file, reason in refused_files), hint=hint
+        )
     for property_name in ("spec", "submission", "tasks", "faults"):  # forget values that were read before the check
         run.__dict__.pop(property_name, None)
     run.__dict__["guard"] = _check_owner
     _require_original(run)
     _require_values(run)
-    if why := next((f"{run.directory / name} {why}" for name, why in run.faults.items() if _NOT_USED in why), None):
-        raise trust.NotAllowedError(why, hint="another process changed it during the check: chmod go-w its folder")
+    if reason := next(
+        (f"{run.directory / name} {reason}" for name, reason in run.faults.items() if _NOT_USED in reason), None
+    ):
+        raise trust.NotAllowedError(reason, hint="another process changed it during the check: chmod go-w its folder")
 
 
 def require_trusted_script(run: Run) -> None:
@@ -68,9 +72,9 @@ def require_trusted_script(run: Run) -> None:
     if not script.exists():
         raise HpcrunError(f"{script} does not exist", hint=f"hpcrun resubmit {run.directory} makes a new one")
     for file in (script, *sorted(directory.glob("shell/*.bash")), directory / secrets.SECRETS_FILE):
-        if why := _find_refusal(file):
+        if reason := _find_refusal(file):
             hint = f"hpcrun site allow {file} shows its content and allows it"
-            raise trust.NotAllowedError(f"{file} is not used: {why}", hint=hint)
+            raise trust.NotAllowedError(f"{file} is not used: {reason}", hint=hint)
 
 
 def is_job_id(value: object) -> bool:
@@ -110,10 +114,10 @@ def _check_owner(file: Path, text: str, file_stat: os.stat_result) -> str | None
 
 def _require_original(run: Run) -> None:
     """Require that a run directory is the original, to which the job belongs, and not a copy."""
-    recorded = run.recorded_path
-    if recorded and (recorded / "job.json").exists() and not recorded.samefile(run.directory):
-        hint = f"use the original: {recorded}"
-        raise HpcrunError(f"{run.directory} is a copy of the run {recorded}, which the job belongs to", hint=hint)
+    recorded_path = run.recorded_path
+    if recorded_path and (recorded_path / "job.json").exists() and not recorded_path.samefile(run.directory):
+        hint = f"use the original: {recorded_path}"
+        raise HpcrunError(f"{run.directory} is a copy of the run {recorded_path}, which the job belongs to", hint=hint)
 
 
 def _require_values(run: Run) -> None:

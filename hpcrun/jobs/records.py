@@ -98,8 +98,8 @@ def read_text(file: Path, errors: str = "surrogateescape", guard: Guard | None =
                 file, f"has {file_stat.st_size / 1e6:,.0f} MB; the maximum is {MAX_BYTES / 1e6:,.0f} MB"
             )
         content = stream.read(file_stat.st_size + GROWTH_BYTES).decode(errors=errors)
-    if guard and (why := guard(file, content, file_stat)):
-        raise BadRecordError(file, f"is not used: {why}")
+    if guard and (reason := guard(file, content, file_stat)):
+        raise BadRecordError(file, f"is not used: {reason}")
     return content
 
 

@@ -17,8 +17,8 @@ def mask_secrets(value: Value, run: Run) -> Value:
     """Replace the values in a run's ``secrets.env`` by ``***``, in a text, or in the texts of tables and lists."""
     try:
         content = records.read_text((run.sweep or run).directory / secrets.SECRETS_FILE, "replace")
-        known = secrets.parse_secrets(content)
+        secret_values = secrets.parse_secrets(content)
     except (FileNotFoundError, ValueError, records.BadRecordError):
         return value
-    masked: Value = secrets.mask_known(value, known)
-    return masked
+    masked_value: Value = secrets.mask_known(value, secret_values)
+    return masked_value

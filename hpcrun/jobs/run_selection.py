@@ -73,18 +73,18 @@ def select_runs(
     if not words and since is None:
         raise HpcrunError("no job was named", hint=SELECTION_HINT)
     entries = index.list_entries()
-    removed: list[Run] = []
+    removed_runs: list[Run] = []
     creation_times: dict[Run, float] = {}
     missing_error: MissingRunError | None = None
     for word in words or (["all"] if entries else []):
         try:
-            creation_times |= dict(_match_word(word, entries, removed, purpose))
+            creation_times |= dict(_match_word(word, entries, removed_runs, purpose))
         except MissingRunError as error:
             missing_error = missing_error or error
     if missing_error and not creation_times:
         raise missing_error
     if missing_runs is not None:
-        missing_runs += removed
+        missing_runs += removed_runs
     return [
         run
         for run, created in sorted(creation_times.items(), key=lambda item: -item[1])
@@ -220,10 +220,10 @@ def _match_name(word: str, entries: list[Entry], missing_runs: list[Run]) -> Ite
 def _parse_directory(word: str) -> Path | None:
     directory = Path(word)
     if ("/" in word or word in {".", ".."}) and any((directory / file).exists() for file in ("job.json", "exit.json")):
-        recorded = Run(directory).recorded_path
+        recorded_path = Run(directory).recorded_path
         with suppress(OSError):  # if the path has a link, the index and the job's processes use the recorded path
-            if recorded and recorded.samefile(directory):
-                return recorded
+            if recorded_path and recorded_path.samefile(directory):
+                return recorded_path
         return directory.resolve()
     return None
 

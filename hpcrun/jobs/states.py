@@ -93,7 +93,7 @@ def parse_states(text: str) -> frozenset[str]:
     """
     names = {*STATE_CODES.values(), "UNKNOWN", UNSUBMITTED.name}
     states_by_word = {spelling: {name} for name in names for spelling in (name, name.replace("_", " "))}
-    states_by_word |= {code: {name} for code, name in STATE_CODES.items()}
+    states_by_word |= {state_code: {name} for state_code, name in STATE_CODES.items()}
     for name in names:
         states_by_word.setdefault(describe_state(name).upper(), set()).add(name)
     selected: set[str] = set()

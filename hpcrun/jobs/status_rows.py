@@ -134,8 +134,10 @@ def build_rows(
     for run in open_runs:
         cached_state = _cached_state(cached_states.get(run.directory.name))
         record = old_records.get(run) or run.end_record()  # after the query, which may find that the job has ended
-        recorded = inferred_state.infer_state(run, record) if run in old_records else None
-        state, as_of = _reconcile(recorded or queried_states.get(run) or run.unsubmitted_state, cached_state, record)
+        recorded_state = inferred_state.infer_state(run, record) if run in old_records else None
+        state, as_of = _reconcile(
+            recorded_state or queried_states.get(run) or run.unsubmitted_state, cached_state, record
+        )
         new_row = rows[run.directory] = _build_row(run, state, record, as_of)
         if not (run.job_id and run.spec.is_recorded) or run.faults or as_of or state.name == "UNKNOWN":
             continue
@@ -205,7 +207,7 @@ def _cached_row(run: Run, entry: JsonObject | None) -> StatusRow | None:
     if (
         entry is None
         or entry.get("run_dir") != str(run.directory)
-        or set(entry) != {one.name for one in fields(StatusRow)}
+        or set(entry) != {column.name for column in fields(StatusRow)}
     ):
         return None
     try:
@@ -276,7 +278,7 @@ def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | N
         starts=run.start_count(),
         as_of=as_of,
     )
-    faults = [f"{name} {why}" for name, why in run.faults.items() if name != "job.json"]
+    faults = [f"{name} {fault}" for name, fault in run.faults.items() if name != "job.json"]
     if not (run.spec.is_recorded or run.start_by_hand):
         faults.insert(0, f"job.json cannot be read: it {run.faults.get('job.json', 'is not there')}")
     return replace(row, reason="; ".join(filter(None, [*faults, row.reason])), faults="; ".join(faults))

@@ -54,5 +54,5 @@ def format_task_ids(tasks: Sequence[Run]) -> str:
 
 def abbreviate_task_ids(tasks: Sequence[Run]) -> str:
     """Return the result of `format_task_ids`, shortened for messages."""
-    words = format_task_ids(tasks).split(",")
-    return ",".join([*words[:MAX_LISTED], "..."] if len(words) > MAX_LISTED + 1 else words)
+    ranges = format_task_ids(tasks).split(",")
+    return ",".join([*ranges[:MAX_LISTED], "..."] if len(ranges) > MAX_LISTED + 1 else ranges)

@@ -55,8 +55,8 @@ _NAME = re.compile(r"[A-Za-z][\w.-]{0,63}", re.ASCII)
 _ID = re.compile(r"\d{1,18}(_\d{1,9})?", re.ASCII)
 
 
-def _is_number(value: object, low: float = -1e300, high: float = 1e300) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+def _is_number(value: object, minimum: float = -1e300, maximum: float = 1e300) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and minimum <= value <= maximum
 
 
 def _is_time(value: object) -> bool:
@@ -153,11 +153,11 @@ def _get_conversion(record_class: Any) -> _Conversion:
         table: dict[str, ValueType | Table] = {}
         converters: dict[str, Callable[[Any], Any] | None] = {}
         for record_field in record_fields:
-            type_name, required = (
+            type_name, is_required = (
                 str(record_field.type),
                 record_field.default is record_field.default_factory is MISSING,
             )
-            table[record_field.name if required else f"{record_field.name}?"] = _find_type(type_name, definitions)
+            table[record_field.name if is_required else f"{record_field.name}?"] = _find_type(type_name, definitions)
             converters[record_field.name] = _find_converter(type_name, definitions)
         _CONVERSIONS[record_class] = _Conversion(table, converters, len(record_fields) < len(fields(record_class)))
     return _CONVERSIONS[record_class]

@@ -72,9 +72,9 @@ def _read_diff(repository: Path, state: dict[str, Any], timeout: float) -> bytes
     return diff[:MAX_DIFF_BYTES]
 
 
-def _parse_status(status: bytes, state: dict[str, Any]) -> None:
+def _parse_status(status_output: bytes, state: dict[str, Any]) -> None:
     """Parse the output of ``git status --porcelain=v2 --branch -z`` (git-status(1), Porcelain Format Version 2)."""
-    fields = iter(status.decode(errors="surrogateescape").split("\0"))
+    fields = iter(status_output.decode(errors="surrogateescape").split("\0"))
     for field in fields:
         line_type, _, path = field.partition(" ")
         if field.startswith("# branch.oid ") and not field.endswith("(initial)"):

@@ -56,10 +56,10 @@ def write_provenance(
         elif repository := find_repository(code_folder):
             state, diff = git_state.read_git_state(repository)
             text = diff.decode(errors="surrogateescape")
-            if (masked := mask_known(mask_code(text), secrets)) != text:
+            if (masked_text := mask_known(mask_code(text), secrets)) != text:
                 state["notes"].append("possible secrets are replaced by *** in code.diff")
             if diff:
-                write_atomically(folder / "code.diff", masked.encode(errors="surrogateescape"))
+                write_atomically(folder / "code.diff", masked_text.encode(errors="surrogateescape"))
             _write_json(folder / "git.json", state)
 
 

@@ -48,11 +48,11 @@ class Snapshot:
 
     def relocate_program(self, program: Workload) -> Workload:
         """Return the program with paths in the copy instead of the source."""
-        words = (
+        program_words = (
             word if word is None or not Path(word).is_absolute() else str(self.copied_path(Path(word)))
             for word in program.program
         )
-        return replace(program, program=tuple(words))
+        return replace(program, program=tuple(program_words))
 
     def relocate_directory(self, current: Path) -> Path:
         """Return the ranks' working directory: the current directory, or its copy if it is part of the code."""
@@ -115,8 +115,8 @@ class Snapshot:
         source, copy = self.source / name, self.copy / name
         if source.is_symlink():
             target = Path(os.path.normpath(source.parent / source.readlink()))
-            inside = target.is_relative_to(self.source) and target.relative_to(self.source) in names_and_parents
-            copy.symlink_to(os.path.relpath(self.copied_path(target), copy.parent) if inside else target)
+            is_inside = target.is_relative_to(self.source) and target.relative_to(self.source) in names_and_parents
+            copy.symlink_to(os.path.relpath(self.copied_path(target), copy.parent) if is_inside else target)
         elif source.is_dir():  # a submodule that is not checked out
             permissions.make_folder(copy)
         else:
@@ -124,8 +124,10 @@ class Snapshot:
                 pass
             shutil.copyfile(source, copy)
             shutil.copystat(source, copy)
-            allowed = copy.parent.stat().st_mode & 0o055 | 0o700
-            copy.chmod(source.stat().st_mode & allowed)  # keeps the x bits; --share-runs decides who may read the copy
+            allowed_mode = copy.parent.stat().st_mode & 0o055 | 0o700
+            copy.chmod(
+                source.stat().st_mode & allowed_mode
+            )  # keeps the x bits; --share-runs decides who may read the copy
 
     def _tracked_files(self) -> list[Path]:
         try:
@@ -168,7 +170,7 @@ def plan_snapshot(program: Workload, run_dir: Path, working_directory: Path) -> 
     Raises:
         HpcrunError: It is unknown which files belong to the program.
     """
-    code, copy = program.code_folder(working_directory), run_dir / "code"
+    code_folder, copy = program.code_folder(working_directory), run_dir / "code"
     paths_of_words = [working_directory / word for word in program.program if word and "/" in word]
     paths_of_words += [program.folder / "workload.toml"] if program.folder else []
     program_files = [Path(os.path.normpath(word)) for word in paths_of_words if word.is_file()]
@@ -178,14 +180,14 @@ def plan_snapshot(program: Workload, run_dir: Path, working_directory: Path) -> 
         return Snapshot(source, copy, kind, required_files, run_dir.parent)
 
     is_bundled = program.folder is not None and program.folder.is_relative_to(paths.shipped_folder("workloads"))
-    if (repository := git.find_repository(code)) and not is_bundled:
+    if (repository := git.find_repository(code_folder)) and not is_bundled:
         return make_snapshot(repository, "repository")
     if program.folder:
         return make_snapshot(program.folder, "folder")
     if program.program[0] is None:
-        return make_snapshot(code, "script")
+        return make_snapshot(code_folder, "script")
     raise HpcrunError(
-        f"--snapshot: {code} is in no git repository, so it is not known which files {program.name} needs",
+        f"--snapshot: {code_folder} is in no git repository, so it is not known which files {program.name} needs",
         hint="git init, and git add what it needs; or submit a Python script or a workload folder",
     )
 

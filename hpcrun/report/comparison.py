@@ -75,8 +75,8 @@ def runs_without_section(facts_of_runs: Sequence[Facts], section: str) -> list[i
     return indices if len(indices) < len(facts_of_runs) else []
 
 
-def diff_scripts(first: Run, second: Run) -> str:
+def diff_scripts(first_run: Run, second_run: Run) -> str:
     """Return the unified diff of two runs' job scripts, with ``RUN`` in place of the run directories."""
-    first_lines, second_lines = (mask(read_script(run)).splitlines(keepends=True) for run in (first, second))
-    names = [f"{run.job_id or run.directory.name}/job.sh" for run in (first, second)]
+    first_lines, second_lines = (mask(read_script(run)).splitlines(keepends=True) for run in (first_run, second_run))
+    names = [f"{run.job_id or run.directory.name}/job.sh" for run in (first_run, second_run)]
     return "".join(unified_diff(first_lines, second_lines, names[0], names[1]))

@@ -74,8 +74,8 @@ def render_page(runs: Sequence[Run], rows: Sequence[StatusRow]) -> str:
 
 
 def _format_title(run: Run) -> str:
-    words = [run.job_id or "", run.name, *map("=".join, run.values.items())]
-    return str(_replace_invalid(" ".join(words).strip()))
+    parts = [run.job_id or "", run.name, *map("=".join, run.values.items())]
+    return str(_replace_invalid(" ".join(parts).strip()))
 
 
 def _replace_invalid(value: object) -> object:

@@ -91,11 +91,11 @@ def _group_by_fit(
 ) -> Iterator[tuple[int, str, list[Mapping[str, object]]]]:
     """Yield the run's index, the curve label and the metric lines of each ``fit`` call of each run."""
     for run_index, (run, lines) in enumerate(metrics.items()):
-        fits: dict[int, list[Mapping[str, object]]] = {}
+        lines_by_fit: dict[int, list[Mapping[str, object]]] = {}
         for line in lines:
             fit = line.get("fit")
-            fits.setdefault(fit if isinstance(fit, int) else 0, []).append(line)
-        for fit, fit_lines in fits.items():
+            lines_by_fit.setdefault(fit if isinstance(fit, int) else 0, []).append(line)
+        for fit, fit_lines in lines_by_fit.items():
             yield run_index, f"{run}, fit {fit + 1}" if fit else run, fit_lines
 
 
@@ -161,11 +161,15 @@ def _draw_svg(curves: Sequence[Curve], key: str) -> str:
     return str(chart.render(is_unicode=True))
 
 
-def _choose_ticks(first: float, last: float) -> list[float]:
+def _choose_ticks(first_epoch: float, last_epoch: float) -> list[float]:
     """Return a few evenly spaced epochs as ticks of the x axis."""
-    span = max(last - first, 1)
+    span = max(last_epoch - first_epoch, 1)
     step = next(step for power in range(9) for n in (1, 2, 5) if span / (step := n * 10**power) <= 6)
-    return [index * step for index in range(int(first // step), int(last // step) + 1) if index * step >= first]
+    return [
+        index * step
+        for index in range(int(first_epoch // step), int(last_epoch // step) + 1)
+        if index * step >= first_epoch
+    ]
 
 
 def _make_tooltip_filter(curves: Sequence[Curve]) -> Callable[[Any], Any]:

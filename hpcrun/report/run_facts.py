@@ -173,10 +173,10 @@ def _describe_code(run: Run) -> dict[str, object] | None:
     git = read_provenance_record(run, "git.json", GitRecord)
     if git == GitRecord():
         return None
-    diff, changed = read_provenance(run, "code.diff"), git.changed
-    changes = "none" if changed == [] else NOT_RECORDED
-    if changed and diff:
-        changes = f"{len(changed)} files, {hashlib.sha256(diff.encode()).hexdigest()[:12]}"
+    diff, changed_files = read_provenance(run, "code.diff"), git.changed
+    changes = "none" if changed_files == [] else NOT_RECORDED
+    if changed_files and diff:
+        changes = f"{len(changed_files)} files, {hashlib.sha256(diff.encode()).hexdigest()[:12]}"
     origin = {"repository": git.repository, "commit": git.commit, "branch": git.branch}
     return {**origin, "changes": changes, "untracked": git.untracked}
 

@@ -89,8 +89,8 @@ class ChangeReporter:
             yield "  ".join(filter(None, [*parts, time_left]))
 
     def _rank_changes(self, watched: WatchState) -> Iterator[str]:
-        changed = [rank for rank in watched.ranks if rank.trouble != self._troubles.get(rank.heartbeat.rank, "")]
-        lines = [line for rank in changed if (line := self._rank_change(rank))]
+        changed_ranks = [rank for rank in watched.ranks if rank.trouble != self._troubles.get(rank.heartbeat.rank, "")]
+        lines = [line for rank in changed_ranks if (line := self._rank_change(rank))]
         yield from lines[:MAX_RANKS]
         if len(lines) > MAX_RANKS:
             yield f"  and {len(lines) - MAX_RANKS} more ranks"

@@ -40,7 +40,7 @@ def draw_chart(values: Sequence[float | None], width: int, height: int, *, floor
 
 def _split_columns(values: Sequence[float | None], width: int) -> list[Sequence[float | None]]:
     starts = [len(values) * column // width for column in range(width + 1)]
-    return [values[start : max(end, start + 1)] for start, end in pairwise(starts)]
+    return [values[start : max(next_start, start + 1)] for start, next_start in pairwise(starts)]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

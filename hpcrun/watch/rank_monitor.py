@@ -77,16 +77,18 @@ class RankMonitor:
         return classify_ranks(ranks)
 
     def _read(self, now: float) -> None:
-        latest = heartbeats.read_heartbeats(self.directory, heartbeats.find_ranks(self.directory))
-        for rank, heartbeat in latest.items():
+        heartbeats_by_rank = heartbeats.read_heartbeats(self.directory, heartbeats.find_ranks(self.directory))
+        for rank, heartbeat in heartbeats_by_rank.items():
             previous = self._heartbeats.get(rank)
             if previous is None:
                 self._heartbeat_times[rank] = now - max(0.0, time.time() - heartbeat.time)
             elif previous != heartbeat:  # a change is certain evidence, unlike the time of another host's clock
                 self._heartbeat_times[rank] = now
-        self._heartbeats = latest
+        self._heartbeats = heartbeats_by_rank
         self._next_read = (
-            now if len(latest) <= FEW_RANKS else now + max(heartbeat.every for heartbeat in latest.values())
+            now
+            if len(heartbeats_by_rank) <= FEW_RANKS
+            else now + max(heartbeat.every for heartbeat in heartbeats_by_rank.values())
         )
 
 
@@ -96,11 +98,11 @@ def classify_ranks(ranks: Sequence[RankStatus]) -> list[RankStatus]:
     Args:
         ranks: All ranks of a running job, without troubles.
     """
-    alive = [rank for rank in ranks if not rank.heartbeat.ended and not _is_silent(rank)]
-    own_times = [rank.heartbeat.own_seconds for rank in alive if rank.heartbeat.step_seconds > 0]
+    live_ranks = [rank for rank in ranks if not rank.heartbeat.ended and not _is_silent(rank)]
+    own_times = [rank.heartbeat.own_seconds for rank in live_ranks if rank.heartbeat.step_seconds > 0]
     median_time = median_low(own_times) if own_times else 0.0
-    has_stalled = any(map(_is_stalled, alive))
-    is_deadlock = has_stalled and all(map(_is_stalled, alive)) and not any(map(_is_silent, ranks))
+    has_stalled = any(map(_is_stalled, live_ranks))
+    is_deadlock = has_stalled and all(map(_is_stalled, live_ranks)) and not any(map(_is_silent, ranks))
     return [_classify(rank, median_time, has_stalled=has_stalled, is_deadlock=is_deadlock) for rank in ranks]
 
 

@@ -103,11 +103,11 @@ def measure_progress(
     epochs_done = float(epoch) if phase == "epoch over" else max(epoch - 1 + min(fraction, 1.0), 0)
     if phase == "trained":  # a callback such as EarlyStopping may have ended it early
         epochs_done = float(epochs or epoch)
-    done = min(epochs_done / epochs, 1.0) if epochs and epoch else None
+    done_fraction = min(epochs_done / epochs, 1.0) if epochs and epoch else None
     points = heartbeat.points if heartbeat else []
     losses, rates = _find_curves(metrics, points)
     return TrainingProgress(
-        fit=fit, epoch=epoch, epochs=epochs, step=step, steps=steps, phase=phase, done=done,
+        fit=fit, epoch=epoch, epochs=epochs, step=step, steps=steps, phase=phase, done=done_fraction,
         seconds_left=_estimate_seconds_left(metrics, heartbeat, epochs_done, epochs, age), images_per_second=rate,
         step_seconds=heartbeat.step_seconds if heartbeat else 0.0, metrics=shown_metrics, losses=losses, rates=rates,
     )  # fmt: skip

@@ -172,8 +172,8 @@ def synthetic(
     require_libraries()
     from hpcrun.data.synthetic import make_images
 
-    wanted = {"train": images, **({"validation": validation_images} if validation_images else {})}
-    _build(make_images(out, wanted, classes, size), out, {"train": shards}, workers, as_json=as_json)
+    image_counts = {"train": images, **({"validation": validation_images} if validation_images else {})}
+    _build(make_images(out, image_counts, classes, size), out, {"train": shards}, workers, as_json=as_json)
 
 
 def _read_names(file: Path) -> tuple[str, ...]:

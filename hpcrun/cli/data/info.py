@@ -43,13 +43,13 @@ def info(
 
     shards, names = find_shards(folder), read_labels(folder)
     total = sum(file.stat().st_size for files in shards.values() for file in files)
-    done = 0
+    done_bytes = 0
     with progress("bytes") as report:
 
         def count(size: int) -> None:
-            nonlocal done
-            done += size
-            report(done, total)
+            nonlocal done_bytes
+            done_bytes += size
+            report(done_bytes, total)
 
         splits = {
             split: inspect_split(files, names, _SAMPLES if sheet else 0, count) for split, files in shards.items()
@@ -91,5 +91,5 @@ def _show(splits: "dict[str, SplitInfo]", names: list[str]) -> None:
 
 
 def _range(values: list[float]) -> str:
-    low, middle, high = values
-    return f"{low:g}" if low == high else f"{low:g}-{high:g} (median {middle:g})"
+    minimum, median, maximum = values
+    return f"{minimum:g}" if minimum == maximum else f"{minimum:g}-{maximum:g} (median {median:g})"

@@ -66,11 +66,14 @@ def allow(
 def _list(*, as_json: bool) -> None:
     from hpcrun.sites import trust
 
-    allowed = trust.list_allowed()
+    allowed_entries = trust.list_allowed()
     if as_json:
-        output.value(allowed)
+        output.value(allowed_entries)
         return
-    rows = [(f"all files of {one['owner']}" if "owner" in one else one["file"], one["allowed"]) for one in allowed]
+    rows = [
+        (f"all files of {entry['owner']}" if "owner" in entry else entry["file"], entry["allowed"])
+        for entry in allowed_entries
+    ]
     output.table(("allowed", "since"), rows)
 
 
@@ -108,14 +111,14 @@ def _revoke(names: list[str]) -> None:
             "--revoke needs a file, a folder or a site", hint="hpcrun site allow --list lists the allowed files"
         )
     for name in names:
-        known = [Path(one["file"]) for one in trust.list_allowed() if "file" in one]
+        allowed_files = [Path(entry["file"]) for entry in trust.list_allowed() if "file" in entry]
         path = Path(paths.expand_user(name)).absolute()
-        matching = [file for file in known if path in {file, *file.parents}] or [
-            one for one in known if one.stem == name
+        matching = [file for file in allowed_files if path in {file, *file.parents}] or [
+            entry for entry in allowed_files if entry.stem == name
         ]
         if not matching:
-            like = closest_match(name, [*map(str, known), *(one.stem for one in known)])
-            hint = f"did you mean {like}?" if like else "hpcrun site allow --list lists the allowed files"
+            suggestion = closest_match(name, [*map(str, allowed_files), *(entry.stem for entry in allowed_files)])
+            hint = f"did you mean {suggestion}?" if suggestion else "hpcrun site allow --list lists the allowed files"
             raise HpcrunError(f"{name} was not allowed", hint=hint, exit_code=1)
         for file in matching:
             trust.revoke_file(file)
@@ -126,37 +129,37 @@ def _allow(names: list[str], *, yes: bool) -> None:
     from hpcrun.sites import layer_files, trust
 
     sources = _sources(names)
-    refused = [source for source in sources if trust.refusal_reason(source)]
-    if not refused:
-        output.message(f"{', '.join(str(one.file) for one in sources)}: already used, no permission needed")
+    refused_sources = [source for source in sources if trust.refusal_reason(source)]
+    if not refused_sources:
+        output.message(f"{', '.join(str(source.file) for source in sources)}: already used, no permission needed")
         return
-    for source in refused:
+    for source in refused_sources:
         output.message(f"{source.file}: {trust.refusal_reason(source)}")
-        before = trust.read_allowed_text(source.file)
+        allowed_text = trust.read_allowed_text(source.file)
         name = str(source.file)
-        show_diff(layer_files.diff_texts({name: before} if before is not None else {}, {name: source.text}))
-    what = f"these {len(refused)} files" if len(refused) > 1 else "it"
-    confirm(f"Use {what} as shown?", yes=yes, otherwise="nothing was allowed")
-    trust.allow_files(refused)
-    output.message(f"allowed: {', '.join(str(one.file) for one in refused)}")
+        show_diff(layer_files.diff_texts({name: allowed_text} if allowed_text is not None else {}, {name: source.text}))
+    subject = f"these {len(refused_sources)} files" if len(refused_sources) > 1 else "it"
+    confirm(f"Use {subject} as shown?", yes=yes, otherwise="nothing was allowed")
+    trust.allow_files(refused_sources)
+    output.message(f"allowed: {', '.join(str(source.file) for source in refused_sources)}")
 
 
 def _sources(names: list[str]) -> list[Source]:
-    """Return the named files; for a site also all templates, because its jobs are rendered with them."""
+    """Return the files that were named; for a site also all templates, which render the site's job scripts."""
     from hpcrun import paths
     from hpcrun.sites import layer_files, loader, project
 
-    found: dict[Path, Source] = {}
-    unallowed_project, known = project.find_unused_project(), loader.list_site_files(paths.config_layers())
+    sources_by_file: dict[Path, Source] = {}
+    unallowed_project, site_names = project.find_unused_project(), loader.list_site_files(paths.config_layers())
     if unallowed_project and (
         not names or any((unallowed_project.folder / f"{name}.toml").is_file() for name in names)
-    ):  # a project is allowed as a whole
+    ):  # all files of a project are allowed together
         names = [*(names or [loader.load_selected_site().site.name]), str(unallowed_project.folder)]
     for name in names or [loader.load_selected_site().site.name]:
         path = Path(paths.expand_user(name)).absolute()
-        if name not in known and path.is_dir():
+        if name not in site_names and path.is_dir():
             sources = list(layer_files.read_sources(path).values())
-        elif name not in known and path.suffix != ".toml" and path.is_file():
+        elif name not in site_names and path.suffix != ".toml" and path.is_file():
             sources = [layer_files.read_source(path)]
         else:
             folders = [folder for _, folder in paths.config_layers()[1:]]
@@ -164,5 +167,5 @@ def _sources(names: list[str]) -> list[Source]:
             sources += [
                 layer_files.read_source(file) for folder in folders for file in layer_files.list_templates(folder)
             ]
-        found |= {source.file: source for source in sources}
-    return list(found.values())
+        sources_by_file |= {source.file: source for source in sources}
+    return list(sources_by_file.values())

@@ -36,12 +36,12 @@ def run_benchmark(plan: Plan, timeout: float, *, keep: bool, as_json: bool) -> i
     nodes, ranks = plan.spec.resources.nodes or 1, plan.spec.resources.ranks
     counts = f"{pluralize(nodes, 'node')}, {pluralize(ranks, 'rank')}"
     purpose = f"tests site {plan.spec.site.name}: {counts}, started by {plan.spec.launcher}"
-    printed: set[str] = set()
+    printed_steps: set[str] = set()
 
     def print_steps(run: Run) -> None:
         for step in benchmark_results.RESULT_STEPS:
-            if step not in printed and (text := benchmark_results.describe_step(run, step)):
-                printed.add(step)
+            if step not in printed_steps and (text := benchmark_results.describe_step(run, step)):
+                printed_steps.add(step)
                 output.message(f"{step}: {text}")
 
     run, pending_reason = short_job.run(plan, timeout, purpose, print_steps)

@@ -78,8 +78,8 @@ def _find_unallowed(site: LoadedSite) -> Iterator[Finding]:
     from hpcrun.sites import trust
 
     for source in site.sources:
-        if trust.is_project_file(source) and (why := trust.refusal_reason(source)):
-            yield warning("site file", f"not used: {why}", f"hpcrun site allow {source.file}", str(source.file))
+        if trust.is_project_file(source) and (reason := trust.refusal_reason(source)):
+            yield warning("site file", f"not used: {reason}", f"hpcrun site allow {source.file}", str(source.file))
 
 
 def _print_warnings(reports: Sequence[dict[str, Any]]) -> None:

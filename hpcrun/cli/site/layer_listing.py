@@ -17,12 +17,12 @@ def show_layers(*, as_json: bool) -> None:
     from hpcrun.sites import loader, project
     from hpcrun.sites.layers import list_layers
 
-    added = {f"added {layer.name}": layer for layer in list_layers()}
+    added_layers = {f"added {layer.name}": layer for layer in list_layers()}
     in_use = dict(paths.config_layers())
     unallowed_project = project.find_unused_project()
     rows: list[dict[str, Any]] = []
     for label, folder in reversed(paths.config_layers()):
-        layer = added.get(label)
+        layer = added_layers.get(label)
         rows.append({
             "layer": label, "folder": folder, "sites": sorted(loader.list_site_files([(label, folder)])),
             **({"allowed": not unallowed_project} if label == "project" else {}),
@@ -30,7 +30,7 @@ def show_layers(*, as_json: bool) -> None:
         })  # fmt: skip
     rows += [
         {"layer": label, "folder": None, "sites": [], **_version_facts(layer)}
-        for label, layer in added.items()
+        for label, layer in added_layers.items()
         if label not in in_use
     ]
     if as_json:
@@ -63,12 +63,12 @@ def _version_facts(layer: Layer) -> dict[str, Any]:
         return facts
     facts |= {"commit": version.commit, "tag": version.tag, "date": version.date}
     try:
-        behind, ahead = repositories.count_commits_apart(
+        commits_behind, commits_ahead = repositories.count_commits_apart(
             repository, version, repositories.resolve_version(repository, layer.ref)
         )
     except (HpcrunError, GitError):  # git or the fetched repository is missing
         return {**facts, "behind": None, "ahead": None}
-    return {**facts, "behind": behind, "ahead": ahead, "fetched": repositories.fetch_date(repository)}
+    return {**facts, "behind": commits_behind, "ahead": commits_ahead, "fetched": repositories.fetch_date(repository)}
 
 
 def _format_version(row: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ def list_sites(
             loaded_site = loader.load_site(name, include_unallowed=True)
             description, test_text = loaded_site.site.description, benchmark_records.describe_last_test(loaded_site)
             refusals = [
-                f"{source.file}: {why}" for source in loaded_site.sources if (why := trust.refusal_reason(source))
+                f"{source.file}: {reason}" for source in loaded_site.sources if (reason := trust.refusal_reason(source))
             ]
         except HpcrunError as error:
             description = f"INVALID: {error.message.splitlines()[0]}"
@@ -66,8 +66,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
         [(row["name"], "*" * row["here"], _format_description(row), row["tested"], row["files"][-1]) for row in rows],
     )
     for row in rows:
-        for why in row["not_allowed"]:
-            output.message(f"{why}: hpcrun site allow {row['name']}")
+        for reason in row["not_allowed"]:
+            output.message(f"{reason}: hpcrun site allow {row['name']}")
     for line in (*_find_unused_templates(), *paths.missing_layers()):
         output.message(line)
 
@@ -83,9 +83,9 @@ def _find_unused_templates() -> Iterator[str]:
 
     for file in (file for _, folder in paths.config_layers()[1:] for file in layer_files.list_templates(folder)):
         try:
-            why = trust.refusal_reason(layer_files.read_source(file))
+            reason = trust.refusal_reason(layer_files.read_source(file))
         except HpcrunError as error:
             yield f"template {error.message}"
         else:
-            if why:
-                yield layer_files.escape_invisible(f"template {file}: {why}: hpcrun site allow {file}")
+            if reason:
+                yield layer_files.escape_invisible(f"template {file}: {reason}: hpcrun site allow {file}")
