@@ -111,7 +111,11 @@ def _pid_and_name(process: Process) -> dict[str, Any]:
 
 def _describe_process(process: Process) -> dict[str, Any]:
     command_line = processes.command_line(process.pid) or process.name
-    return {**_pid_and_name(process), "command": command_line, "seconds": max(0, int(time.time() - process.start_seconds))}
+    return {
+        **_pid_and_name(process),
+        "command": command_line,
+        "seconds": max(0, int(time.time() - process.start_seconds)),
+    }
 
 
 def _spared_pids(caller: dict[str, Any], all_processes: dict[int, Process]) -> set[int]:
