@@ -179,11 +179,11 @@ def _report_removed(removed_runs: "Sequence[Run]") -> None:
     from hpcrun.jobs.states import describe_state
     from hpcrun.schedulers.recovery import find_jobs_without_directory
 
-    active = find_jobs_without_directory(removed_runs)
-    for run, state in active.items():
+    active_jobs = find_jobs_without_directory(removed_runs)
+    for run, state in active_jobs.items():
         message = f"the run directory {run.directory} is gone, but its job {run.job_id} is {describe_state(state.name)}"
         output.message(f"{message}: hpcrun cancel {run.job_id} ends it")
-    if missing_runs := [run for run in removed_runs if run not in active]:
+    if missing_runs := [run for run in removed_runs if run not in active_jobs]:
         message = (
             f"the run directory {missing_runs[0].directory} is"
             if len(missing_runs) == 1

@@ -44,9 +44,9 @@ def rebuild_index(find_active: Callable[[Sequence[Run]], Collection[Run]] = lamb
                 index.record_job_ids({directory: job_id})
         else:
             missing_runs[entry] = Run.from_index_entry(entry)
-    active = find_active(list(missing_runs.values()))
+    active_runs = find_active(list(missing_runs.values()))
     for entry, run in missing_runs.items():
-        if run not in active:
+        if run not in active_runs:
             index.remove_entry(entry)
             removed_count += 1
     for run, number in (numbered_run for folder in folders for numbered_run in _find_runs(folder)):
