@@ -22,9 +22,9 @@ def check_is_model(model: object) -> None:
         HpcrunError: The object is, for example, a layer, a class, or a model of the package tf_keras.
     """
     if not isinstance(model, keras.Model):
-        given_type = model if isinstance(model, type) else type(model)
+        cls = model if isinstance(model, type) else type(model)
         raise HpcrunError(
-            f"hpcrun.train.Model got {given_type.__module__}.{given_type.__qualname__}, which is not a Keras 3 model",
+            f"hpcrun.train.Model got {cls.__module__}.{cls.__qualname__}, which is not a model of Keras 3",
             hint="give a keras.Model: hpcrun.train.Model(keras.Sequential([...])), not of tf_keras",
         )
 
