@@ -68,12 +68,12 @@ def _add_label(
     source: Source, synset: str, labels: dict[str, int], names: dict[str, str], boxes: dict[str, list[list[float]]]
 ) -> Source:
     image_boxes = boxes.get(source.name.rpartition("/")[2], [])
-    extra: list[tuple[str, str | tuple[float, ...] | tuple[int, ...]]] = [("image/class/synset", synset)]
+    extra_features: list[tuple[str, str | tuple[float, ...] | tuple[int, ...]]] = [("image/class/synset", synset)]
     if image_boxes:
         corners = zip(("xmin", "ymin", "xmax", "ymax"), zip(*image_boxes, strict=True), strict=True)
-        extra += [(f"image/object/bbox/{name}", values) for name, values in corners]
-        extra += [("image/object/bbox/label", (labels[synset],) * len(image_boxes))]
-    return replace(source, label=labels[synset], text=names.get(synset, synset), extra=tuple(extra))
+        extra_features += [(f"image/object/bbox/{name}", values) for name, values in corners]
+        extra_features += [("image/object/bbox/label", (labels[synset],) * len(image_boxes))]
+    return replace(source, label=labels[synset], text=names.get(synset, synset), extra=tuple(extra_features))
 
 
 def _list_training(archive: Path) -> Iterator[tuple[Source, str]]:

@@ -32,15 +32,15 @@ class RecordError(HpcrunError):
         file: The damaged file.
         offset: Offset of the damaged record in bytes.
         reason: Description of the damage.
-        end: Offset of the next record in bytes; None if it is unknown.
+        next_offset: Offset of the next record in bytes; None if it is unknown.
     """
 
-    def __init__(self, file: Path, offset: int, reason: str, end: int | None = None) -> None:
+    def __init__(self, file: Path, offset: int, reason: str, next_offset: int | None = None) -> None:
         super().__init__(
             f"{file}: record at byte {offset}: {reason}",
             hint="copy or build this file again; hpcrun data info DIR lists all damaged files",
         )
-        self.end = end
+        self.next_offset = next_offset
 
 
 def masked_checksum(data: bytes) -> int:

@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-def combine_over_ranks(local: Data, share: Data) -> Data:
+def combine_over_ranks(local_stats: Data, share: Data) -> Data:
     """Return the statistics of the values of all ranks. Collective; equal order of calls on all ranks.
 
     The loss of rank r is a mean over its samples, and gradients are summed with the weight share_r. So the backward
     pass on rank r returns the gradient of sum_k share_k L_k with respect to its statistics, divided by share_r.
 
     Args:
-        local: This rank's counts, means and variances, shape (3, C), float32 or float64. Channels with a count of 0 are
-            ignored.
-        share: This rank's share of the batch, a scalar of the same dtype as `local`.
+        local_stats: This rank's counts, means and variances, shape (3, C), float32 or float64. Channels with a count of
+            0 are ignored.
+        share: This rank's share of the batch, a scalar of the same dtype as `local_stats`.
 
     Returns:
-        The combined statistics, of the same shape and dtype as `local`, equal on all ranks.
+        The combined statistics, of the same shape and dtype as `local_stats`, equal on all ranks.
 
     Raises:
         HpcrunError: XLA compiles the step (on TensorFlow), or Keras's backend cannot train.
@@ -45,17 +45,17 @@ def combine_over_ranks(local: Data, share: Data) -> Data:
     backends = {"tensorflow": _on_tensorflow, "torch": _on_torch, "jax": _on_jax}
     if (backend := keras.backend.backend()) not in backends:
         raise _keep_message(HpcrunError(f"batch statistics cannot be synchronized on Keras's backend {backend}"))
-    return backends[backend](local, share)
+    return backends[backend](local_stats, share)
 
 
-def combine(local: Array) -> Array:
+def combine(local_stats: Array) -> Array:
     """Gather and combine the statistics of all ranks (one MPI_Allgather).
 
     Args:
-        local: This rank's counts, means and variances, shape (3, C).
+        local_stats: This rank's counts, means and variances, shape (3, C).
     """
-    gathered = np.empty((world().size, *local.shape), local.dtype)
-    world().comm.Allgather(np.ascontiguousarray(local), gathered)
+    gathered = np.empty((world().size, *local_stats.shape), local_stats.dtype)
+    world().comm.Allgather(np.ascontiguousarray(local_stats), gathered)
     counts, means, variances = gathered.astype(np.float64).swapaxes(0, 1)  # (ranks, C) each
     means, variances = (
         np.where(counts > 0, a, 0) for a in (means, variances)
@@ -63,17 +63,17 @@ def combine(local: Array) -> Array:
     weights = counts / np.maximum(counts.sum(0), 1)
     mean = (weights * means).sum(0)
     variance = (weights * (variances + (means - mean) ** 2)).sum(0)
-    return np.stack([counts.sum(0), mean, variance]).astype(local.dtype)
+    return np.stack([counts.sum(0), mean, variance]).astype(local_stats.dtype)
 
 
-def backpropagate(local: Array, combined: Array, share: Array, gradient: Array) -> Array:
+def backpropagate(local_stats: Array, combined_stats: Array, share: Array, gradient: Array) -> Array:
     """Return the gradient with respect to this rank's statistics (one MPI_Allreduce).
 
     Args:
-        local: The argument of `combine`, shape (3, C).
-        combined: The result of `combine`.
+        local_stats: The argument of `combine`, shape (3, C).
+        combined_stats: The result of `combine`.
         share: This rank's share of the batch, a scalar.
-        gradient: The gradient of this rank's loss with respect to `combined`.
+        gradient: The gradient of this rank's loss with respect to `combined_stats`.
     """
     # Gradients of a rank without samples may be infinite, and 0 times infinity would be NaN on all ranks.
     weighted = np.ascontiguousarray(gradient[1:] * share if share > 0 else np.zeros_like(gradient[1:]))
@@ -81,13 +81,15 @@ def backpropagate(local: Array, combined: Array, share: Array, gradient: Array) 
     world().comm.Allreduce(weighted, total)
     local_gradient = np.zeros_like(gradient)
     if share > 0:
-        weight = local[0] / np.maximum(combined[0], 1) / share
-        local_gradient[1] = np.where(weight > 0, weight * (total[0] + 2 * (local[1] - combined[1]) * total[1]), 0)
+        weight = local_stats[0] / np.maximum(combined_stats[0], 1) / share
+        local_gradient[1] = np.where(
+            weight > 0, weight * (total[0] + 2 * (local_stats[1] - combined_stats[1]) * total[1]), 0
+        )
         local_gradient[2] = weight * total[1]
     return local_gradient
 
 
-def _on_tensorflow(local: Data, share: Data) -> Data:
+def _on_tensorflow(local_stats: Data, share: Data) -> Data:
     import tensorflow as tf
 
     if is_compiled_by_xla():
@@ -99,20 +101,20 @@ def _on_tensorflow(local: Data, share: Data) -> Data:
         )
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]  # tensorflow is untyped
-    def combine_differentiably(local: Data, share: Data) -> Data:
-        combined = _call_with_statistics(combine, local)
+    def combine_differentiably(local_stats: Data, share: Data) -> Data:
+        combined_stats = _call_with_statistics(combine, local_stats)
 
         def gradient(upstream: Data) -> Data:
-            return _call_with_statistics(backpropagate, local, combined, share, upstream), None
+            return _call_with_statistics(backpropagate, local_stats, combined_stats, share, upstream), None
 
-        return combined, gradient
+        return combined_stats, gradient
 
-    return combine_differentiably(local, share)
+    return combine_differentiably(local_stats, share)
 
 
-def _on_torch(local: Data, share: Data) -> Data:
+def _on_torch(local_stats: Data, share: Data) -> Data:
     # Keras infers shapes on the device "meta", on which nothing can be computed.
-    return local if local.device.type == "meta" else _torch_function().apply(local, share)
+    return local_stats if local_stats.device.type == "meta" else _torch_function().apply(local_stats, share)
 
 
 @cache
@@ -121,10 +123,10 @@ def _torch_function() -> Data:
 
     class CombineStatistics(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped
         @staticmethod
-        def forward(context: Data, local: Data, share: Data) -> Data:
-            combined = _call_with_statistics(combine, local)
-            context.save_for_backward(local, combined, share)
-            return combined
+        def forward(context: Data, local_stats: Data, share: Data) -> Data:
+            combined_stats = _call_with_statistics(combine, local_stats)
+            context.save_for_backward(local_stats, combined_stats, share)
+            return combined_stats
 
         @staticmethod
         def backward(context: Data, upstream: Data) -> Data:
@@ -133,31 +135,31 @@ def _torch_function() -> Data:
     return CombineStatistics
 
 
-def _on_jax(local: Data, share: Data) -> Data:
+def _on_jax(local_stats: Data, share: Data) -> Data:
     import jax
 
     # JAX refuses ordered callbacks inside a custom_vjp, but not before it or in its backward pass.
-    combined = _call_with_statistics(combine, jax.lax.stop_gradient(local))
+    combined_stats = _call_with_statistics(combine, jax.lax.stop_gradient(local_stats))
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]  # jax is untyped
-    def combine_differentiably(local: Data, combined: Data, share: Data) -> Data:  # noqa: ARG001
-        return combined
+    def combine_differentiably(local_stats: Data, combined_stats: Data, share: Data) -> Data:  # noqa: ARG001
+        return combined_stats
 
     def forward(*arguments: Data) -> Data:
         return arguments[1], arguments
 
     def backward(arguments: Data, upstream: Data) -> Data:
-        local, combined, share = arguments
-        local_gradient = _call_with_statistics(backpropagate, local, combined, share, upstream)
-        return local_gradient, jax.numpy.zeros_like(combined), jax.numpy.zeros_like(share)
+        local_stats, combined_stats, share = arguments
+        local_gradient = _call_with_statistics(backpropagate, local_stats, combined_stats, share, upstream)
+        return local_gradient, jax.numpy.zeros_like(combined_stats), jax.numpy.zeros_like(share)
 
     combine_differentiably.defvjp(forward, backward)
-    return combine_differentiably(local, combined, share)
+    return combine_differentiably(local_stats, combined_stats, share)
 
 
-def _call_with_statistics(function: Callable[..., Array], local: Data, *tensors: Data) -> Data:
-    dtype = keras.backend.standardize_dtype(local.dtype)
-    return call_on_host(lambda *arrays: [function(*arrays)], [local, *tensors], [local.shape], dtype)[0]
+def _call_with_statistics(function: Callable[..., Array], local_stats: Data, *tensors: Data) -> Data:
+    dtype = keras.backend.standardize_dtype(local_stats.dtype)
+    return call_on_host(lambda *arrays: [function(*arrays)], [local_stats, *tensors], [local_stats.shape], dtype)[0]
 
 
 def _keep_message(error: HpcrunError) -> HpcrunError:

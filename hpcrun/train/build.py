@@ -51,8 +51,8 @@ def is_custom_step(model: keras.Model, step: str) -> bool:
 def _build_by_tracing(model: keras.Model, sharded_input: ShardedInput, step: str) -> None:
     import tensorflow as tf
 
-    compiled = (model._compile_loss, model._compile_metrics, *find_optimizers(model))  # noqa: SLF001
-    if model.run_eagerly or model.training_state.traced.get(step) == compiled:
+    compiled_objects = (model._compile_loss, model._compile_metrics, *find_optimizers(model))  # noqa: SLF001
+    if model.run_eagerly or model.training_state.traced.get(step) == compiled_objects:
         return
     spec = sharded_input.x.element_spec
     tf.function(getattr(model, step), autograph=False).get_concrete_function(spec)
@@ -62,7 +62,7 @@ def _build_by_tracing(model: keras.Model, sharded_input: ShardedInput, step: str
             f"{type(model).__name__}.{step} never updates the metrics given to compile",
             hint="update them there: self.compute_metrics(x, y, y_pred); or compile without metrics",
         )
-    model.training_state.traced[step] = compiled
+    model.training_state.traced[step] = compiled_objects
 
 
 def _build_by_calling(model: keras.Model, batch: Data) -> None:

@@ -161,19 +161,21 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         return history
 
     def _exit_job(self) -> None:
-        gathered = checked_allgather("the signal that ends the job", (self._received_signal, self.file.exists()))
-        number = max(number for number, _ in gathered)
+        signals_and_files = checked_allgather(
+            "the signal that ends the job", (self._received_signal, self.file.exists())
+        )
+        number = max(number for number, _ in signals_and_files)
         position_text = f"epoch {self.position.epoch + 1}, after {self.position.batch} batches"
         text = f"stopped by {signal.Signals(number).name} in {position_text}"
-        if gathered[0][1]:
+        if signals_and_files[0][1]:
             text += f"; to go on, start it again: it reads {self.file}"
         failure.report_and_abort(text, text, 128 + number)
 
     def _write(self) -> None:
         model = self._model
         checked_barrier("a checkpoint")
-        local = rank_state(model)
-        ranks = world().comm.gather(local) if world().size > 1 else [local]
+        local_state = rank_state(model)
+        ranks = world().comm.gather(local_state) if world().size > 1 else [local_state]
         if world().rank == 0:
             self.position.seconds = time.perf_counter() - self._start_time
             self.position.history = {"epoch": model.history.epoch, "logs": model.history.history}

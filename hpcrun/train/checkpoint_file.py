@@ -190,18 +190,18 @@ def _variables(model: keras.Model) -> list[keras.Variable]:
 
 
 def _trained_variables(model: keras.Model) -> list[list[int] | None]:
-    numbers = {id(variable): i for i, variable in enumerate(model.variables)}
+    index_of_variable = {id(variable): i for i, variable in enumerate(model.variables)}
     return [
-        [numbers[id(v)] for v in o._trainable_variables if id(v) in numbers] if o.built else None  # noqa: SLF001
+        [index_of_variable[id(v)] for v in o._trainable_variables if id(v) in index_of_variable] if o.built else None  # noqa: SLF001
         for o in find_optimizers(model)
     ]
 
 
 def _build_optimizers(model: keras.Model, trained: Sequence[Sequence[int] | None]) -> None:
     """Build the optimizers that a custom training step would build in its first call."""
-    for optimizer, numbers in zip(find_optimizers(model), trained, strict=False):
-        if numbers is not None and not optimizer.built and max(numbers, default=0) < len(model.variables):
-            optimizer.build([model.variables[i] for i in numbers])
+    for optimizer, indices in zip(find_optimizers(model), trained, strict=False):
+        if indices is not None and not optimizer.built and max(indices, default=0) < len(model.variables):
+            optimizer.build([model.variables[i] for i in indices])
 
 
 def _shapes_and_dtypes(model: keras.Model) -> list[tuple[list[int], str]]:
@@ -228,4 +228,4 @@ def _load_arrays(arrays: dict[str, Array], value: Any) -> Any:
     if isinstance(value, dict):
         array = arrays[value["array"]]
         return array if array.ndim else array[()]
-    return [_load_arrays(arrays, each) for each in value] if isinstance(value, list) else value
+    return [_load_arrays(arrays, item) for item in value] if isinstance(value, list) else value

@@ -34,7 +34,7 @@ def config_of(keras_object: Keras) -> dict[str, Keras]:
     for key, value in config.items():
         if _is_lambda(value):
             candidates = (getattr(keras_object, name, None) for name in (key, f"_{key}"))
-            config[key] = next((each for each in candidates if hasattr(each, "__code__")), "a lambda")
+            config[key] = next((candidate for candidate in candidates if hasattr(candidate, "__code__")), "a lambda")
     return {key: value for key, value in config.items() if key not in _IGNORED_KEYS}
 
 
@@ -54,11 +54,11 @@ def comparable(value: Keras) -> object:
             list(value["config"].items())
         )  # policies are equal if their configurations are, whatever their names
     if isinstance(value, dict):
-        return {str(key): comparable(each) for key, each in sorted(value.items(), key=str) if key not in _IGNORED_KEYS}
+        return {str(key): comparable(item) for key, item in sorted(value.items(), key=str) if key not in _IGNORED_KEYS}
     if isinstance(value, list | tuple):
-        return [comparable(each) for each in value]
+        return [comparable(item) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted(json.dumps(comparable(each)) for each in value)
+        return sorted(json.dumps(comparable(item)) for item in value)
     if isinstance(value, np.ndarray):
         return [str(value.dtype), list(value.shape), zlib.crc32(np.ascontiguousarray(value).tobytes())]
     return (

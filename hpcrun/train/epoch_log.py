@@ -113,8 +113,8 @@ def _remove_repeated_epochs(file: Path, last_complete: tuple[int, int]) -> None:
     ]  # the last line may be incomplete
     if remaining != lines:
         draft = file.with_name(f".{file.name}")
-        with open(draft, "w", encoding="utf-8", opener=permissions.opener) as opened:
-            opened.write("".join(remaining))
+        with open(draft, "w", encoding="utf-8", opener=permissions.opener) as stream:
+            stream.write("".join(remaining))
         draft.replace(file)
 
 

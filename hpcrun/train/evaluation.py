@@ -122,8 +122,8 @@ def require_classes(model: keras.Model, saved: SavedModel, names: Sequence[str])
     Raises:
         HpcrunError: The classes differ.
     """
-    classes, numbers = count_classes(model), [str(k + 1) for k in range(len(names))]
-    if saved.names and list(names) not in ([*saved.names], numbers):
+    classes, label_numbers = count_classes(model), [str(k + 1) for k in range(len(names))]
+    if saved.names and list(names) not in ([*saved.names], label_numbers):
         pairs = [pair for pair in zip(saved.names, names, strict=False) if pair[0] != pair[1]]
         first_difference = (
             f"first {pairs[0][0]!r} and {pairs[0][1]!r}" if pairs else f"{len(saved.names)} and {len(names)}"

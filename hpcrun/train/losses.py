@@ -18,7 +18,7 @@ from keras.src.losses import loss as keras_loss
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import call_on_host
 from hpcrun.train.data.batch_share import current_share
-from hpcrun.train.gradients.optimizer import captured
+from hpcrun.train.gradients.optimizer import is_capturing
 from hpcrun.train.ranks.waiting import waiting
 from hpcrun.train.ranks.world import world
 
@@ -89,7 +89,7 @@ def _reduce_over_ranks(
 
 def _sum_over_ranks(local_count: Data) -> Data:
     """Return the sum of a scalar over the ranks that have samples. Collective."""
-    if captured():
+    if is_capturing():
         raise HpcrunError(
             "XLA cannot compile a loss with a mask, or with reduction='mean_with_sample_weight': its normalization is "
             "an allreduce inside the step",

@@ -32,13 +32,13 @@ def reduce_metrics_over_ranks(model: keras.Model) -> None:
                 reducer.end_epoch()
         training_state.in_epoch = False
         logs = _flatten(logs)
-        local = model.get_metrics_result()
+        local_metrics = model.get_metrics_result()
         sum_metrics(model)
         reduced = original_results(logs)
         if reduced is not logs or not logs or world().size == 1:
             return reduced
         return _combine_step_results(
-            logs, local, model.get_metrics_result(), 1 / world().size if share is None else share
+            logs, local_metrics, model.get_metrics_result(), 1 / world().size if share is None else share
         )
 
     model._get_metrics_result_or_logs = global_results  # noqa: SLF001
@@ -61,13 +61,13 @@ def keep_callback_evaluation_local(model: keras.Model) -> None:
 
 
 def _combine_step_results(
-    logs: Mapping[str, Data], local: Mapping[str, Data], global_metrics: Mapping[str, Data], share: float
+    logs: Mapping[str, Data], local_metrics: Mapping[str, Data], global_metrics: Mapping[str, Data], share: float
 ) -> dict[str, Data]:
     """Combine the results of a custom step over the ranks: metrics as sums, other values as means of the last batch.
 
     Args:
         logs: Results of the step on this rank, by any names.
-        local: Metrics of this rank.
+        local_metrics: Metrics of this rank.
         global_metrics: Metrics of all ranks.
         share: This rank's share of the last batch, its weight in values that are not metrics; 0 if it had no sample.
     """
@@ -75,23 +75,25 @@ def _combine_step_results(
     hint = "let the step return one number for a batch, such as a mean"
     require_agreement({f"shape of the result {name!r}": value.shape for name, value in values.items()}, hint)
     equal_metrics = (
-        {name: [m for m in local if _is_close(local[m], logs[name])] for name in logs} if share > 0 else None
+        {name: [m for m in local_metrics if _is_close(local_metrics[m], logs[name])] for name in logs}
+        if share > 0
+        else None
     )
     matches = [
         matches_of_rank
         for matches_of_rank in checked_allgather("the results of a custom training step", equal_metrics)
         if matches_of_rank is not None
     ]
-    combined = {}
+    combined_results = {}
     for name, value in values.items():
         common_metrics = [
             metric for metric in matches[0][name] if all(metric in matches_of_rank[name] for matches_of_rank in matches)
         ]
         if common_metrics:
-            combined[name] = global_metrics[name if name in common_metrics else common_metrics[0]]
+            combined_results[name] = global_metrics[name if name in common_metrics else common_metrics[0]]
         else:
-            combined[name] = allreduce(share * value if share > 0 else np.zeros_like(value))
-    return combined
+            combined_results[name] = allreduce(share * value if share > 0 else np.zeros_like(value))
+    return combined_results
 
 
 def _flatten(logs: Mapping[str, Data]) -> dict[str, Data]:

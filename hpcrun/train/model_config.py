@@ -40,16 +40,18 @@ def check_same_model(model: keras.Model) -> None:
     """
     if world().size == 1:
         return
-    local = dict(_settings(model))
-    digest = zlib.crc32(json.dumps(local).encode())  # usually the only value that ranks exchange
+    local_settings = dict(_settings(model))
+    digest = zlib.crc32(json.dumps(local_settings).encode())  # usually the only value that ranks exchange
     digests = checked_allgather("the comparison of models", digest)
     if len(set(digests)) == 1:
         return
-    all_settings = checked_allgather("the comparison of models", local)
+    all_settings = checked_allgather("the comparison of models", local_settings)
     differing = [
-        key for key in dict.fromkeys(key for each in all_settings for key in each) if not _is_same(key, all_settings)
+        key
+        for key in dict.fromkeys(key for settings_of_rank in all_settings for key in settings_of_rank)
+        if not _is_same(key, all_settings)
     ]
-    require_agreement({key: local[key] for key in differing[:_MAX_LISTED] if key in local}, _HINT)
+    require_agreement({key: local_settings[key] for key in differing[:_MAX_LISTED] if key in local_settings}, _HINT)
 
 
 def check_same_learning_rate(model: keras.Model) -> None:
@@ -62,11 +64,11 @@ def check_same_learning_rate(model: keras.Model) -> None:
         HpcrunError: The learning rates differ by more than the rounding of different processors.
     """
     rates = [float(keras.ops.convert_to_numpy(optimizer.learning_rate)) for optimizer in find_optimizers(model)]
-    gathered = np.array(checked_allgather("the comparison of learning rates", rates))
-    for rank, rates_of_rank in enumerate(gathered):
-        if not np.allclose(rates_of_rank, gathered[0], rtol=1e-5, atol=0, equal_nan=True):
+    all_rates = np.array(checked_allgather("the comparison of learning rates", rates))
+    for rank, rates_of_rank in enumerate(all_rates):
+        if not np.allclose(rates_of_rank, all_rates[0], rtol=1e-5, atol=0, equal_nan=True):
             raise HpcrunError(
-                f"the ranks disagree about the learning rate: {_format_rates(gathered[0])} on rank 0; "
+                f"the ranks disagree about the learning rate: {_format_rates(all_rates[0])} on rank 0; "
                 f"{_format_rates(rates_of_rank)} on rank {rank}",
                 hint="callbacks must set the same learning rate on all ranks: use the number or the logs of the epoch",
             )
@@ -76,10 +78,11 @@ def _format_rates(rates: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:
     return ", ".join(f"{rate:.6g}" for rate in rates)
 
 
-def _is_same(key: str, gathered: list[dict[str, object]]) -> bool:
-    settings_of_rank_0 = gathered[0]
+def _is_same(key: str, all_settings: list[dict[str, object]]) -> bool:
+    settings_of_rank_0 = all_settings[0]
     return all(
-        (key in each, each.get(key)) == (key in settings_of_rank_0, settings_of_rank_0.get(key)) for each in gathered
+        (key in settings_of_rank, settings_of_rank.get(key)) == (key in settings_of_rank_0, settings_of_rank_0.get(key))
+        for settings_of_rank in all_settings
     )
 
 

@@ -30,14 +30,16 @@ def predict_batches(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
     """
     shards = shard_predict_input(x)
     with reraise_original():
-        local, positions = model.predict(shards.x, **kwargs)
+        local_predictions, positions = model.predict(shards.x, **kwargs)
     is_sample = positions >= 0
-    gathered, all_positions = zip(
-        *world().comm.allgather((keras.tree.map_structure(lambda a: a[is_sample], local), positions[is_sample])),
+    all_predictions, all_positions = zip(
+        *world().comm.allgather(
+            (keras.tree.map_structure(lambda a: a[is_sample], local_predictions), positions[is_sample])
+        ),
         strict=True,
     )
     order = np.argsort(np.concatenate(all_positions))
-    return keras.tree.map_structure(lambda *predictions: np.concatenate(predictions)[order], *gathered)
+    return keras.tree.map_structure(lambda *predictions: np.concatenate(predictions)[order], *all_predictions)
 
 
 def predict_arrays(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
@@ -57,8 +59,8 @@ def predict_arrays(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
     first_sample = min(
         start, samples - 1
     )  # Keras cannot predict 0 samples: a rank without samples predicts one sample, and discards the result
-    local = model.predict(
+    local_predictions = model.predict(
         keras.tree.map_structure(lambda a: a[first_sample : max(stop, first_sample + 1)], x), **kwargs
     )
-    gathered = me.comm.allgather(keras.tree.map_structure(lambda a: a[: stop - start], local))
-    return keras.tree.map_structure(lambda *predictions: np.concatenate(predictions), *gathered)
+    all_predictions = me.comm.allgather(keras.tree.map_structure(lambda a: a[: stop - start], local_predictions))
+    return keras.tree.map_structure(lambda *predictions: np.concatenate(predictions), *all_predictions)

@@ -88,7 +88,7 @@ def _format_value(value: Json) -> str:
     if isinstance(value, str | int):
         return str(value)
     if np.ndim(value) > 0:  # a metric with a value per class
-        return "[" + " ".join(_format_value(each) for each in np.ravel(value)) + "]"
+        return "[" + " ".join(_format_value(item) for item in np.ravel(value)) + "]"
     value = float(value)
     if abs(value) >= 1000:
         return f"{value:,.0f}"
@@ -98,10 +98,10 @@ def _format_value(value: Json) -> str:
 def to_json(value: Json) -> Json:
     """Convert a value to JSON values; NaN and infinity become null."""
     if isinstance(value, dict):
-        return {name: to_json(each) for name, each in value.items()}
+        return {name: to_json(item) for name, item in value.items()}
     if isinstance(value, str | int | None):
         return value
     if np.ndim(value) > 0:
-        return [to_json(each) for each in value]
+        return [to_json(item) for item in value]
     value = float(value)
     return value if math.isfinite(value) else None

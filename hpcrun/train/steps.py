@@ -201,8 +201,8 @@ def compile_step(model: keras.Model) -> None:
         with use_share(share), scale_losses(model), capture_gradients() as steps:
             logs = step(data)
         captured[:] = steps
-        present = [g for each in steps for g in each.gradients if g is not None]
-        return logs, [g.slices if is_sparse(g) else tf.convert_to_tensor(g) for g in present]
+        present_gradients = [g for captured_step in steps for g in captured_step.gradients if g is not None]
+        return logs, [g.slices if is_sparse(g) else tf.convert_to_tensor(g) for g in present_gradients]
 
     def train_step(shard: Shard) -> Keras:
         reason = "XLA needs a train_step with exactly one optimizer step"
@@ -216,8 +216,8 @@ def compile_step(model: keras.Model) -> None:
                 print_line(f"INFO: jit_compile is off: {reason}")
             return step(shard.data)
         logs, dense = forward_backward(shard.data, shard.share)
-        present, (captured_step,) = iter(dense), captured
-        gradients: list[Data] = [g if g is None else next(present) for g in captured_step.gradients]
+        present_gradients, (captured_step,) = iter(dense), captured
+        gradients: list[Data] = [g if g is None else next(present_gradients) for g in captured_step.gradients]
         for number, gradient in enumerate(captured_step.gradients):
             if is_sparse(gradient):
                 gradients[number] = EmbeddingLookups(gradients[number], gradient.once_per_batch)
@@ -275,9 +275,9 @@ def _on_shard_stateless(model: keras.Model, step: Step, *, trains: bool = False)
     return on_shard
 
 
-def _keep_old_metrics(share: Data, metrics: Sequence[Data], before: Sequence[Data]) -> list[Data]:
+def _keep_old_metrics(share: Data, metrics: Sequence[Data], old_metrics: Sequence[Data]) -> list[Data]:
     """Return the new state of the metrics, or the old state if this rank has no sample (share 0)."""
-    return [keras.ops.where(share > 0, new, old) for new, old in zip(metrics, before, strict=False)]
+    return [keras.ops.where(share > 0, new, old) for new, old in zip(metrics, old_metrics, strict=False)]
 
 
 def _on_predict_shard(step: Step) -> Step:

@@ -92,12 +92,12 @@ def write_json(comm: Any, name: str, content: object) -> None:
 def allocate(size: int, dtype: np.dtype) -> np.ndarray:
     """Allocate an array of zeros, given its size in bytes."""
     try:
-        numbers = np.empty(size // dtype.itemsize, dtype)
+        array = np.empty(size // dtype.itemsize, dtype)
     except MemoryError:
         message = f"cannot allocate {format_size(size)} of memory for the largest message"
         raise hpcrun.train.HpcrunError(message, hint="--max-size 64M") from None
-    numbers.fill(0)
-    return numbers
+    array.fill(0)
+    return array
 
 
 def measure(comm: Any, numbers: np.ndarray, step: int, iterations: int) -> dict[str, Any]:

@@ -127,18 +127,20 @@ def median_seconds(work: Callable[[], None]) -> float:
 def measure_pairs(comm: Any, hosts: list[str], names: list[str]) -> list[dict[str, Any]]:
     """Measure latency and bandwidth between the first ranks of each pair of nodes. Collective."""
     leaders = [hosts.index(name) for name in names]
-    local: dict[tuple[int, int], list[tuple[float, float]]] = {}  # latency (us), bandwidth (GB/s) by pair
+    times_by_pair: dict[tuple[int, int], list[tuple[float, float]]] = {}  # latency (us), bandwidth (GB/s) by pair
     for round_pairs in REPEATS * schedule_rounds(len(names)):
         for pair in round_pairs:
             ranks = [leaders[node] for node in pair]
             if comm.rank in ranks:
                 is_first, partner = comm.rank == ranks[0], ranks[comm.rank == ranks[0]]
-                times = [ping_pong(comm, partner, size, first=is_first) for size in (LATENCY_BYTES, BANDWIDTH_BYTES)]
+                times = [
+                    ping_pong(comm, partner, size, is_sender=is_first) for size in (LATENCY_BYTES, BANDWIDTH_BYTES)
+                ]
                 if is_first:
-                    local.setdefault(pair, []).append((times[0] * 1e6, BANDWIDTH_BYTES / times[1] / 1e9))
+                    times_by_pair.setdefault(pair, []).append((times[0] * 1e6, BANDWIDTH_BYTES / times[1] / 1e9))
         wait_for_all(comm)
     results = []
-    for pair, repeats in local.items():
+    for pair, repeats in times_by_pair.items():
         latency, bandwidth = map(float, np.median(repeats, axis=0))
         results.append({"nodes": [names[node] for node in pair], "latency_us": latency, "bandwidth_GBps": bandwidth})
     return [pair for results_of_rank in comm.allgather(results) for pair in results_of_rank]
@@ -160,7 +162,7 @@ def schedule_rounds(count: int) -> list[list[tuple[int, int]]]:
     return rounds
 
 
-def ping_pong(comm: Any, partner: int, size: int, *, first: bool) -> float:
+def ping_pong(comm: Any, partner: int, size: int, *, is_sender: bool) -> float:
     """Measure half the median round trip of a message in seconds; both partners must call this."""
     message = np.zeros(size, np.uint8)
 
@@ -168,7 +170,7 @@ def ping_pong(comm: Any, partner: int, size: int, *, first: bool) -> float:
         times = []
         for _ in range(count):
             start = time.perf_counter()
-            if first:
+            if is_sender:
                 comm.Send(message, partner)
                 comm.Recv(message, partner)
             else:
@@ -178,8 +180,8 @@ def ping_pong(comm: Any, partner: int, size: int, *, first: bool) -> float:
         return float(np.median(times))
 
     warmup_seconds = median_time(3)
-    count = min(max(int(BUDGET_SECONDS / warmup_seconds), 5), 1000) if first else None
-    if first:
+    count = min(max(int(BUDGET_SECONDS / warmup_seconds), 5), 1000) if is_sender else None
+    if is_sender:
         comm.send(count, partner)
     else:
         count = comm.recv(source=partner)

@@ -49,19 +49,19 @@ def make_deterministic(dataset: tf.data.Dataset, seed: int | None = None) -> tf.
     """
     pipeline = list(pipeline_steps(dataset))
     check_same_pipeline(pipeline)
-    local = [step.seeds for step in pipeline if step.seeds]
-    local_order = local, len(os.sched_getaffinity(0)), generator_states(pipeline)
-    gathered = checked_allgather("the order of a tf.data.Dataset", local_order)
-    if any(seeds != gathered[0][0] for seeds, _, _ in gathered):
-        raise HpcrunError(f"the ranks shuffle differently: the seeds of this rank are {local}", hint=_SEED_HINT)
-    cores = sorted({cores for _, cores, _ in gathered})
+    local_seeds = [step.seeds for step in pipeline if step.seeds]
+    local_order = local_seeds, len(os.sched_getaffinity(0)), generator_states(pipeline)
+    all_orders = checked_allgather("the order of a tf.data.Dataset", local_order)
+    if any(seeds != all_orders[0][0] for seeds, _, _ in all_orders):
+        raise HpcrunError(f"the ranks shuffle differently: the seeds of this rank are {local_seeds}", hint=_SEED_HINT)
+    cores = sorted({cores for _, cores, _ in all_orders})
     if len(cores) > 1 and any(map(_depends_on_core_count, pipeline)):
         raise HpcrunError(
             "the tf.data.Dataset interleaves one data set per core, but ranks have " + " or ".join(map(str, cores)),
             hint="set cycle_length of interleave (and num_parallel_reads of a TFRecordDataset)",
         )
     if world().size > 1:
-        _check_random_ops(pipeline, [generators for *_, generators in gathered])
+        _check_random_ops(pipeline, [generators for *_, generators in all_orders])
     is_unseeded, is_nondeterministic = (
         any(map(predicate, pipeline)) for predicate in (_has_unseeded_shuffle, _is_nondeterministic)
     )
@@ -110,9 +110,9 @@ def _may_be_nondeterministic(step: PipelineStep) -> bool:
 
 
 def _check_random_ops(pipeline: Sequence[PipelineStep], generators: list[list[list[object]]]) -> None:
-    same_state = [all(each == step[0] for each in step) for step in zip(*generators, strict=True)]
+    same_state = [all(states == step[0] for states in step) for step in zip(*generators, strict=True)]
     random_steps = {
-        step.name for step, same in zip(pipeline, same_state, strict=True) if draws_differ(step, same_state=same)
+        step.name for step, is_same in zip(pipeline, same_state, strict=True) if draws_differ(step, same_state=is_same)
     }
     if "FilterDataset" in random_steps:
         raise HpcrunError(

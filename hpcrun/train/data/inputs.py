@@ -194,8 +194,8 @@ def _from_stream(stream: python_data.ShardStream, first_epoch: int, drop_batches
     if keras.backend.backend() == "tensorflow":
         from hpcrun.train.data import tf_data
 
-        numbers = count(first_epoch)
-        source = tf_data.from_generator(lambda: stream.epoch(next(numbers)), stream.spec, stream.steps)
+        epoch_numbers = count(first_epoch)
+        source = tf_data.from_generator(lambda: stream.epoch(next(epoch_numbers)), stream.spec, stream.steps)
         if drop_batches:
             source = _skip_batches(source, drop_batches)
         return ShardedInput(source, stream.spec.data, stream.steps)
@@ -257,13 +257,14 @@ def split_validation(data: Data, fraction: float) -> Data:
     if not are_arrays(data):
         raise HpcrunError("validation_split needs arrays", hint="give validation_data instead")
     samples = python_data.count_samples([part for part in data if part is not None])
-    cut = math.floor(samples * (1 - fraction))
-    if not 0 < cut < samples:
+    boundary = math.floor(samples * (1 - fraction))
+    if not 0 < boundary < samples:
         raise HpcrunError(
-            f"validation_split={fraction} splits {samples} samples into {cut} to train on and {samples - cut} others",
+            f"validation_split={fraction} splits {samples} samples into {boundary} to train on and "
+            f"{samples - boundary} others",
             hint="give a fraction between 0 and 1 that leaves samples for both",
         )
     return tuple(
         keras.tree.map_structure(lambda a, part=part: None if a is None else a[part], data)
-        for part in (slice(None, cut), slice(cut, None))
+        for part in (slice(None, boundary), slice(boundary, None))
     )

@@ -55,17 +55,17 @@ class PipelineStep(NamedTuple):
 
     def arguments(self) -> dict[str, object]:
         """Return the arguments that must be equal on all ranks: numbers, and checksums of tensors."""
-        ignored = (
+        ignored_attributes = (
             _IGNORED_ATTRIBUTES if self.seeds else {*_IGNORED_ATTRIBUTES, "_buffer_size"}
         )  # the number of elements that are read ahead
-        numbers: dict[str, object] = {
+        scalar_arguments: dict[str, object] = {
             name.strip("_"): value.numpy().item()
             for name, value in vars(self.dataset).items()
-            if name not in ignored and isinstance(value, tf.Tensor) and value.shape.rank == 0
+            if name not in ignored_attributes and isinstance(value, tf.Tensor) and value.shape.rank == 0
             if value.dtype.is_integer or value.dtype.is_bool
         }
         checksums = [_checksum(t) for t in self.tensors if t.dtype != tf.variant]
-        return numbers | ({"tensors": checksums} if checksums else {})
+        return scalar_arguments | ({"tensors": checksums} if checksums else {})
 
 
 def pipeline_steps(dataset: tf.data.Dataset) -> Iterator[PipelineStep]:

@@ -58,9 +58,9 @@ def shard_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, d
     def epoch(number: int) -> Iterator[Shard]:
         order = epoch_order(samples, seed, number)
         for start in range(0, samples, batch_size):
-            local, share = shard_indices(min(batch_size, samples - start), distribute=distribute)
-            taken = keras.tree.map_structure(lambda a, rows=order[start + local]: a[rows], data)
-            yield Shard(unpack_single(taken), share)
+            indices, share = shard_indices(min(batch_size, samples - start), distribute=distribute)
+            shard_data = keras.tree.map_structure(lambda a, rows=order[start + indices]: a[rows], data)
+            yield Shard(unpack_single(shard_data), share)
 
     spec = Shard(
         unpack_single(keras.tree.map_structure(lambda a: keras.KerasTensor((None, *a.shape[1:]), a.dtype), data)),
@@ -113,14 +113,14 @@ def shard_batches(batches: Data, seed: int | None, *, distribute: bool = True, p
         first_index = 0
         for batch in map(_to_tuple, epochs(number)):
             total = len(keras.tree.flatten(batch)[0])
-            local, share = shard_indices(total, distribute=distribute)
+            indices, share = shard_indices(total, distribute=distribute)
             x_only = batch[:1] if predict else batch
-            taken = unpack_single(keras.tree.map_structure(lambda a, rows=local: a[rows], x_only))
+            shard_data = unpack_single(keras.tree.map_structure(lambda a, rows=indices: a[rows], x_only))
             if predict:
-                yield PredictShard(taken, first_index + local if share > 0 else np.full(1, -1))
+                yield PredictShard(shard_data, first_index + indices if share > 0 else np.full(1, -1))
                 first_index += total
             else:
-                yield Shard(taken, share)
+                yield Shard(shard_data, share)
 
     spec = unpack_single(
         keras.tree.map_structure(_common_spec, *(batch[:1] if predict else batch for batch in first_batches))
@@ -137,8 +137,8 @@ def weigh_classes(stream: ShardStream, class_weight: Mapping[int, float]) -> Sha
     def epoch(number: int) -> Iterator[Shard]:
         for (x, y), share in stream.epoch(number):
             classes = y.argmax(-1) if y.ndim > 1 and y.shape[-1] != 1 else y.reshape(-1).astype(int)
-            known = np.minimum(classes, len(table) - 1)
-            yield Shard((x, y, np.where(classes < len(table), table[known], table.dtype.type(1))), share)
+            clipped_classes = np.minimum(classes, len(table) - 1)
+            yield Shard((x, y, np.where(classes < len(table), table[clipped_classes], table.dtype.type(1))), share)
 
     weights = keras.KerasTensor((None,), table.dtype)
     return stream._replace(epoch=epoch, spec=Shard((*stream.spec.data, weights), stream.spec.share))
@@ -199,12 +199,12 @@ class ShardDataAdapter(DataAdapter):  # type: ignore[misc]  # keras is untyped
     """
 
     def __init__(self, stream: ShardStream, first_epoch: int, drop_batches: int) -> None:
-        self._stream, self._numbers, self._drop_batches = stream, count(first_epoch), drop_batches
+        self._stream, self._epoch_numbers, self._drop_batches = stream, count(first_epoch), drop_batches
 
     def get_numpy_iterator(self) -> Iterator[Shard | PredictShard]:
         """Yield the shards of the next epoch."""
         drop_batches, self._drop_batches = self._drop_batches, 0
-        yield from islice(self._stream.epoch(next(self._numbers)), drop_batches, None)
+        yield from islice(self._stream.epoch(next(self._epoch_numbers)), drop_batches, None)
 
     get_jax_iterator = get_numpy_iterator
 

@@ -146,18 +146,18 @@ def shard_arrays(
         return numbered.map(without_autograph(lambda number, part: (part, epoch_seed, number < skip)))
 
     def take(part: Shard, epoch_seed: tf.Tensor, skipped: tf.Tensor) -> Shard:
-        gathered = keras.tree.map_structure(lambda t: tf.gather(t, part.data), data)
+        arrays_of_shard = keras.tree.map_structure(lambda t: tf.gather(t, part.data), data)
         if load:
             loaded = slice(None, tf.where(skipped, 1, tf.size(part.data)))  # of a skipped batch, load only one sample
-            x = keras.tree.map_structure(lambda t: t[loaded], gathered[0])
-            numbers = tf.cast(part.data[loaded], tf.int32)
+            x = keras.tree.map_structure(lambda t: t[loaded], arrays_of_shard[0])
+            sample_numbers = tf.cast(part.data[loaded], tf.int32)
             seeds = (
-                {"seeds": tf.stack([tf.fill(tf.shape(numbers), epoch_seed), numbers], 1)}
+                {"seeds": tf.stack([tf.fill(tf.shape(sample_numbers), epoch_seed), sample_numbers], 1)}
                 if load_seed is not None
                 else {}
             )
-            gathered = (load(x, **seeds), *gathered[1:])
-        return Shard(unpack_single(gathered), part.share)
+            arrays_of_shard = (load(x, **seeds), *arrays_of_shard[1:])
+        return Shard(unpack_single(arrays_of_shard), part.share)
 
     epoch = tf.data.Dataset.from_tensors(0).map(without_autograph(order)).flat_map(without_autograph(make_shards))
     calls = world().threads if load else None

@@ -62,11 +62,11 @@ def shard_predict_dataset(batched: tf.data.Dataset) -> tf.data.Dataset:
 
     def number_samples(first_index: tf.Tensor, batch: Data) -> tuple[tf.Tensor, PredictShard]:
         x = keras.utils.unpack_x_y_sample_weight(batch)[0]
-        total = tf.shape(keras.tree.flatten(x)[0], tf.int64)[0]
-        local = _local_indices(total)
-        positions = tf.where(world().rank < total, first_index + local, -tf.ones_like(local))
-        return first_index + total, PredictShard(
-            unpack_single((keras.tree.map_structure(lambda t: tf.gather(t, local), x),)), positions
+        batch_size = tf.shape(keras.tree.flatten(x)[0], tf.int64)[0]
+        indices = _local_indices(batch_size)
+        positions = tf.where(world().rank < batch_size, first_index + indices, -tf.ones_like(indices))
+        return first_index + batch_size, PredictShard(
+            unpack_single((keras.tree.map_structure(lambda t: tf.gather(t, indices), x),)), positions
         )
 
     full_batches = _require_batches(make_deterministic(batched)).map(
@@ -117,8 +117,8 @@ def weigh_classes(shards: tf.data.Dataset, class_weight: Mapping[int, float]) ->
     def weigh(part: Shard) -> Shard:
         x, y = part.data
         classes = tf.argmax(y, -1) if len(y.shape) > 1 and y.shape[-1] != 1 else tf.reshape(tf.cast(y, tf.int64), [-1])
-        known = tf.minimum(classes, len(table) - 1)
-        weights = tf.where(classes < len(table), tf.gather(table, known), tf.ones((), table.dtype))  # (b,)
+        clipped_classes = tf.minimum(classes, len(table) - 1)
+        weights = tf.where(classes < len(table), tf.gather(table, clipped_classes), tf.ones((), table.dtype))  # (b,)
         return Shard((x, y, weights), part.share)
 
     return shards.map(without_autograph(weigh))
@@ -146,10 +146,10 @@ def _local_indices(total: tf.Tensor) -> tf.Tensor:
 
 
 def _local_shard(batch: Data) -> Shard:
-    total = tf.shape(first_with_samples(batch), tf.int64)[0]  # B
-    local = _local_indices(total)
-    share = tf.where(world().rank < total, tf.size(local) / tf.cast(total, tf.int32), 0.0)
-    data = keras.tree.map_structure(lambda t: t if is_scalar(t) else tf.gather(t, local), batch)
+    batch_size = tf.shape(first_with_samples(batch), tf.int64)[0]  # B
+    indices = _local_indices(batch_size)
+    share = tf.where(world().rank < batch_size, tf.size(indices) / tf.cast(batch_size, tf.int32), 0.0)
+    data = keras.tree.map_structure(lambda t: t if is_scalar(t) else tf.gather(t, indices), batch)
     return Shard(data, tf.cast(share, tf.float32))
 
 

@@ -98,5 +98,6 @@ class AllReduce:
         """Restore the state from a checkpoint, before the first step. Collective.
 
         Args:
-            states: The `state` of each rank that wrote the checkpoint, in rank order; their number may differ.
+            states: The `state` of each rank that wrote the checkpoint, in rank order; the number of ranks may have
+                changed.
         """

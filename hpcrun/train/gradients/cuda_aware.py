@@ -71,14 +71,16 @@ class TorchReducer(Reducer):
         self._flats: dict[tuple[Any, ...], Data] = {}
         (self._header,) = Buffer([np.zeros(0, np.float32)], 0, self.allreduce.memory, with_header=True).pieces
 
-    def __call__(self, gradients: Sequence[Data], share: float, group: int = 0, last: bool = True) -> list[Data]:
+    def __call__(
+        self, gradients: Sequence[Data], share: float, group: int = 0, is_last_group: bool = True
+    ) -> list[Data]:
         """Return the weighted sum of gradients over all ranks. Collective; equal shapes and dtype on all ranks.
 
         Args:
             gradients: This rank's gradients, of one float dtype, on one device.
             share: This rank's share of the batch, the weight of its gradients.
             group: Number of this group of gradients in the step, from 0.
-            last: Whether this is the last group of the step.
+            is_last_group: Whether this is the last group of the step.
 
         Returns:
             Tensors of the same shapes, as views of a buffer that the next call for the same group overwrites.
@@ -88,12 +90,12 @@ class TorchReducer(Reducer):
         """
         import torch
 
-        first, sizes = gradients[0], [g.numel() for g in gradients]
-        key = (group, first.dtype, *(g.shape for g in gradients))
+        first_gradient, sizes = gradients[0], [g.numel() for g in gradients]
+        key = (group, first_gradient.dtype, *(g.shape for g in gradients))
         if key not in self._flats:
-            if first.is_cuda:
+            if first_gradient.is_cuda:
                 require_cuda_support()
-            self._flats[key] = torch.empty(sum(sizes), dtype=first.dtype, device=first.device)
+            self._flats[key] = torch.empty(sum(sizes), dtype=first_gradient.dtype, device=first_gradient.device)
             checked_barrier("the first gradients' allreduce")
         flat, self._header_piece = self._flats[key], self._header
         with waiting("the gradients' allreduce of step", self.steps + 1), torch.no_grad():
@@ -106,5 +108,5 @@ class TorchReducer(Reducer):
                 torch.cuda.synchronize(flat.device)  # MPI does not wait for CUDA streams
             for piece in flat.split(self.piece // flat.element_size() or len(flat)):
                 self.allreduce.sum(piece)
-        self.steps += last
+        self.steps += is_last_group
         return [part.view(g.shape) for part, g in zip(flat.split(sizes), gradients, strict=True)]

@@ -48,21 +48,28 @@ def split_lookups(gradient: tf.IndexedSlices) -> EmbeddingLookups:
 
     if tf.is_symbolic_tensor(gradient.indices):
         indices = _split_indices(gradient.indices)
-        once_per_batch = [_is_once_per_batch(each) for each in indices]
+        once_per_batch = [_is_once_per_batch(indices_of_lookup) for indices_of_lookup in indices]
         if any(once_per_batch):
             if len(indices) == 1:
                 return EmbeddingLookups([gradient], once_per_batch)
-            values = tf.split(gradient.values, [tf.size(each) for each in indices], num=len(indices))
+            values = tf.split(
+                gradient.values, [tf.size(indices_of_lookup) for indices_of_lookup in indices], num=len(indices)
+            )
             shape = gradient.dense_shape
             pairs = zip(values, indices, strict=True)
-            return EmbeddingLookups([tf.IndexedSlices(rows, each, shape) for rows, each in pairs], once_per_batch)
+            return EmbeddingLookups(
+                [tf.IndexedSlices(rows, indices_of_lookup, shape) for rows, indices_of_lookup in pairs], once_per_batch
+            )
     return EmbeddingLookups([gradient], [False])
 
 
 def probe_lengths(tensor: tf.Tensor) -> tuple[int | None, int | None]:
     """Return a tensor's number of elements for each of two batch sizes; None if unknown."""
-    few, many = (_ShapeProbe(batch).shape(tensor) for batch in _PROBE_BATCH_SIZES)
-    return None if few is None else few.num_elements(), None if many is None else many.num_elements()
+    small_shape, large_shape = (_ShapeProbe(batch).shape(tensor) for batch in _PROBE_BATCH_SIZES)
+    return (
+        None if small_shape is None else small_shape.num_elements(),
+        None if large_shape is None else large_shape.num_elements(),
+    )
 
 
 def _split_indices(indices: tf.Tensor) -> list[tf.Tensor]:
@@ -71,12 +78,12 @@ def _split_indices(indices: tf.Tensor) -> list[tf.Tensor]:
     if op.type == "Identity":
         return _split_indices(op.inputs[0])
     if op.type == "ConcatV2":
-        return [piece for each in op.inputs[:-1] for piece in _split_indices(each)]
+        return [piece for part in op.inputs[:-1] for piece in _split_indices(part)]
     if op.type in _FUNCTION_CALL_OPS and (function := _function_graph(op)):
         pieces = _split_indices(function.outputs[indices.value_index])
         inlining = _Inlining(function, op)
         if len(pieces) > 1 and all(map(inlining.is_possible, pieces)):
-            return [piece for each in pieces for piece in _split_indices(inlining.copy(each))]
+            return [piece for part in pieces for piece in _split_indices(inlining.copy(part))]
     return [indices]
 
 
@@ -97,7 +104,7 @@ class _Inlining:
     def copy(self, tensor: tf.Tensor) -> tf.Tensor:
         """Return the copy of a tensor in the calling graph."""
         if id(tensor) not in self.copies:
-            op, inputs = tensor.op, [self.copy(each) for each in tensor.op.inputs]
+            op, inputs = tensor.op, [self.copy(input_tensor) for input_tensor in tensor.op.inputs]
             attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
             copy = self.graph.create_op(op.type, inputs, [out.dtype for out in op.outputs], attrs=attributes)
             self.copies |= {id(original): copied for original, copied in zip(op.outputs, copy.outputs, strict=True)}
@@ -105,8 +112,8 @@ class _Inlining:
 
 
 def _is_once_per_batch(indices: tf.Tensor) -> bool:
-    few, many = (_ShapeProbe(batch).shape(indices) for batch in _PROBE_BATCH_SIZES)
-    if few is None or not few.is_fully_defined() or few != many:
+    small_shape, large_shape = (_ShapeProbe(batch).shape(indices) for batch in _PROBE_BATCH_SIZES)
+    if small_shape is None or not small_shape.is_fully_defined() or small_shape != large_shape:
         return False
     # A graph for a fixed batch size may contain the number of indices as a constant.
     looked_up = indices.op.inputs[0] if indices.op.type == "Reshape" else indices
@@ -123,8 +130,8 @@ def _has_different_rows(indices: tf.Tensor) -> bool:
 
 def _batch_sizes(graph: tf.Graph) -> set[int]:
     """Return the batch sizes in the static shapes of a graph's arguments."""
-    captured = {id(inner) for _, inner in getattr(graph, "captures", ())}
-    sizes = {_first_axis(t) for t in getattr(graph, "inputs", ()) if id(t) not in captured}
+    captured_ids = {id(inner) for _, inner in getattr(graph, "captures", ())}
+    sizes = {_first_axis(t) for t in getattr(graph, "inputs", ()) if id(t) not in captured_ids}
     return {size for size in sizes if size is not None and size > 1}
 
 
@@ -150,13 +157,13 @@ class _ShapeProbe:
                 if id(pending[-1]) in self.copies:
                     pending.pop()
                     continue
-                needed = (
+                missing_inputs = (
                     [] if (leaf := self._replace_leaf(pending[-1])) is not None else self._missing_inputs(pending[-1])
                 )
                 if leaf is not None:
                     self.copies[id(pending[-1])] = leaf
-                elif needed:
-                    pending += needed
+                elif missing_inputs:
+                    pending += missing_inputs
                 else:
                     try:
                         self._copy(pending[-1])
@@ -179,8 +186,8 @@ class _ShapeProbe:
     def _missing_inputs(self, tensor: tf.Tensor) -> list[tf.Tensor]:
         outer = _find_captured(tensor)
         if outer is None:
-            needed = _arguments(tensor).values() if tensor.op.type in _FUNCTION_CALL_OPS else tensor.op.inputs
-            return [each for each in needed if id(each) not in self.copies]
+            missing_inputs = _arguments(tensor).values() if tensor.op.type in _FUNCTION_CALL_OPS else tensor.op.inputs
+            return [tensor_of_op for tensor_of_op in missing_inputs if id(tensor_of_op) not in self.copies]
         if id(outer) in self.copies:
             self.copies[id(tensor)] = self.copies[id(outer)]
             return []
@@ -193,7 +200,7 @@ class _ShapeProbe:
         if op.type in _FUNCTION_CALL_OPS:
             self._copy_result(tensor)
             return
-        inputs = [self.copies[id(each)] for each in op.inputs]
+        inputs = [self.copies[id(tensor_of_op)] for tensor_of_op in op.inputs]
         attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
         copy = self.scratch.create_op(op.type, inputs, [out.dtype for out in op.outputs], attrs=attributes)
         self.copies |= {id(original): copied for original, copied in zip(op.outputs, copy.outputs, strict=True)}
@@ -225,9 +232,11 @@ class _ShapeProbe:
             if shape.rank:
                 shape = [self.batch, *(_PROBE_LENGTH if length is None else length for length in shape[1:])]
             return self._placeholder(tensor, shape)
-        kinds = {each.dtype for each in (*op.inputs, *op.outputs)}
-        opaque = kinds & {tf.resource, tf.variant} or any(value.HasField("func") for value in op.node_def.attr.values())
-        if opaque and not _function_graph(op):
+        kinds = {tensor_of_op.dtype for tensor_of_op in (*op.inputs, *op.outputs)}
+        is_opaque = kinds & {tf.resource, tf.variant} or any(
+            value.HasField("func") for value in op.node_def.attr.values()
+        )
+        if is_opaque and not _function_graph(op):
             return self._placeholder(tensor, shape)
         return None
 
@@ -251,13 +260,13 @@ def _arguments(result: tf.Tensor) -> dict[int, tf.Tensor]:
     """Return the arguments on which one result of a function call depends, by id of the function's input tensor."""
     graph = _function_graph(result.op)
     arguments_by_input = dict(zip(map(id, graph.inputs), result.op.inputs, strict=True))
-    pending, seen = [graph.outputs[result.value_index]], set[int]()
+    pending, visited_ids = [graph.outputs[result.value_index]], set[int]()
     while pending:
         tensor = pending.pop()
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
+        if id(tensor) not in visited_ids:
+            visited_ids.add(id(tensor))
             pending += tensor.op.inputs
-    return {name: tensor for name, tensor in arguments_by_input.items() if name in seen}
+    return {name: tensor for name, tensor in arguments_by_input.items() if name in visited_ids}
 
 
 def _function_graph(call: tf.Operation) -> Any:

@@ -51,12 +51,12 @@ class HalfPrecisionAllReduce(AllReduce):
         if size not in self._memory:
             self._memory[size] = np.zeros((2, ranks, size), np.uint16)
         outgoing, incoming = self._memory[size]
-        others = [r for r in range(ranks) if r != rank]
+        other_ranks = [r for r in range(ranks) if r != rank]
         with np.errstate(all="ignore"):  # overflows become infinity, as intended
-            for r in others:
+            for r in other_ranks:
                 self._convert(self._encode, shards[r], outgoing[r])
             self.call(self.comm, "Alltoall", outgoing, incoming)
-            for r in others:
+            for r in other_ranks:
                 self._convert(self._add, incoming[r], shards[rank])
             self._convert(self._encode, shards[rank], outgoing[rank])
             self.call(self.comm, "Allgather", outgoing[rank], incoming)
@@ -65,8 +65,8 @@ class HalfPrecisionAllReduce(AllReduce):
 
     def _convert(self, function: Callable[[Array, Array], None], source: Array, target: Array) -> None:
         for start in range(0, min(source.size, target.size), CACHE_VALUES):
-            end = min(start + CACHE_VALUES, source.size, target.size)
-            function(source[start:end], target[start:end])
+            stop = min(start + CACHE_VALUES, source.size, target.size)
+            function(source[start:stop], target[start:stop])
 
     def _add(self, halves: Array, total: Array) -> None:
         values = self._scratch[: total.size]

@@ -70,7 +70,7 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     if world().size > 1 and not get_reducer(optimizer):
         kind = type(optimizer).__name__
         config = {f"{key} of the optimizer {kind}": comparable(value) for key, value in config_of(optimizer).items()}
-        _distribute(optimizer).compared = {"optimizer": kind} | config
+        _distribute(optimizer).values_to_compare = {"optimizer": kind} | config
     return optimizer
 
 
@@ -81,7 +81,7 @@ def _distribute(optimizer: keras.optimizers.Optimizer) -> Reducer:
     synchronize_keras_layers()
     watch_gradient_tapes()
     _refuse_nested_averaging()
-    reducer, step, stateless = _make_reducer(), optimizer.apply, optimizer.stateless_apply
+    reducer, original_apply, original_stateless_apply = _make_reducer(), optimizer.apply, optimizer.stateless_apply
 
     def apply(grads: Sequence[Data], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         warn_about_unreduced_loss(optimizer, trainable_variables)
@@ -91,10 +91,10 @@ def _distribute(optimizer: keras.optimizers.Optimizer) -> Reducer:
             _captured_steps[-1].append(CapturedStep(optimizer, gradients, trainable_variables))
         else:
             warn_about_dense_rows(optimizer, grads)
-            step(average_gradients(reducer, grads), trainable_variables)
+            original_apply(average_gradients(reducer, grads), trainable_variables)
 
     def stateless_apply(optimizer_variables: Data, grads: Sequence[Data], trainable_variables: Data) -> Data:
-        return stateless(optimizer_variables, average_gradients(reducer, grads), trainable_variables)
+        return original_stateless_apply(optimizer_variables, average_gradients(reducer, grads), trainable_variables)
 
     optimizer.apply = without_autograph(apply)
     optimizer.apply.reducer = reducer
@@ -175,7 +175,7 @@ def capture_gradients() -> Iterator[list[CapturedStep]]:
         _captured_steps.pop()
 
 
-def captured() -> bool:
+def is_capturing() -> bool:
     """Return whether gradients are captured now, that is, whether XLA compiles the current step."""
     return bool(_captured_steps)
 
@@ -192,9 +192,9 @@ def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]
     """
     if all(g is None for g in gradients):
         return list(gradients)
-    if reducer.compared:  # not inside the graph, where TensorFlow wraps errors
-        compared, reducer.compared = reducer.compared, {}
-        require_agreement(compared, "make the same optimizer on all ranks, with one learning rate")
+    if reducer.values_to_compare:  # not inside the graph, where TensorFlow wraps errors
+        values, reducer.values_to_compare = reducer.values_to_compare, {}
+        require_agreement(values, "make the same optimizer on all ranks, with one learning rate")
     share = keras.ops.cast(1 / reducer.comm.size if current_share() is None else current_share(), "float32")
     sparse = [g for g in gradients if is_sparse(g)]
     dense = [g for g in gradients if g is not None and not is_sparse(g)]
@@ -223,5 +223,5 @@ def _allreduce_dense(reducer: Reducer, gradients: Sequence[Data], share: Data) -
     return sums
 
 
-def _reduce(reducer: Reducer, group: int, last: bool, share: Data, *arrays: Data) -> list[Data]:
-    return reducer(arrays, float(share), group, last)
+def _reduce(reducer: Reducer, group: int, is_last_group: bool, share: Data, *arrays: Data) -> list[Data]:
+    return reducer(arrays, float(share), group, is_last_group)

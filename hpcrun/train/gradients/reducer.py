@@ -52,7 +52,7 @@ class Reducer:
         exit_requested: Whether this rank received a signal to exit; sent to the other ranks with the next reduction.
         exit_agreed: Whether a rank requested an exit in the last reduction; equal on all ranks.
         keepalive: Functions that compiled steps call; kept alive as long as the reducer.
-        compared: Values that must be equal on all ranks; compared at the first step.
+        values_to_compare: Values that must be equal on all ranks; compared at the first step.
     """
 
     on_device = False
@@ -69,18 +69,20 @@ class Reducer:
         self.steps = 0
         self.stop_requested = self.stop_agreed = self.exit_requested = self.exit_agreed = False
         self.keepalive: list[Any] = []
-        self.compared: dict[str, object] = {}
+        self.values_to_compare: dict[str, object] = {}
         self._buffers: dict[tuple[Any, ...], Buffer] = {}
         self._header_piece: Piece | None = None
 
-    def __call__(self, gradients: Sequence[Array], share: float, group: int = 0, last: bool = True) -> list[Array]:
+    def __call__(
+        self, gradients: Sequence[Array], share: float, group: int = 0, is_last_group: bool = True
+    ) -> list[Array]:
         """Return the weighted sum of gradients over all ranks. Collective; equal shapes and dtype on all ranks.
 
         Args:
             gradients: This rank's gradients, of one float dtype; not modified, because TensorFlow may own the memory.
             share: This rank's share of the batch, the weight of its gradients.
             group: Number of this group of gradients in the step, from 0.
-            last: Whether this is the last group of the step.
+            is_last_group: Whether this is the last group of the step.
 
         Returns:
             Arrays of the same shapes, as views of a buffer that the next call for the same group overwrites.
@@ -108,7 +110,7 @@ class Reducer:
                     self._read_header(piece, self.steps + 1)
                 else:
                     self.allreduce.reduce(piece)
-        self.steps += last
+        self.steps += is_last_group
         return buffer.views
 
     def end_epoch(self) -> None:

@@ -98,14 +98,16 @@ def gather_rows(comm: Comm, gradients: Sequence[Data], share: Data, keepalive: l
     if tf.executing_eagerly():
         _warn_if_eager(comm, slices)
     gather = partial(_gather, comm, [once_per_batch for lookup in lookups for once_per_batch in lookup.once_per_batch])
-    gathered = iter(call_on_host(gather, [share, *tensors], shapes, [t.dtype.name for t in tensors], keepalive))
+    gathered_arrays = iter(call_on_host(gather, [share, *tensors], shapes, [t.dtype.name for t in tensors], keepalive))
     rows = []
     for lookup in lookups:
-        indices, values = zip(*((next(gathered), next(gathered)) for _ in lookup.slices), strict=True)
+        indices, values = zip(*((next(gathered_arrays), next(gathered_arrays)) for _ in lookup.slices), strict=True)
         first_slices = lookup.slices[0]
-        joined = (indices[0], values[0]) if len(indices) == 1 else (tf.concat(indices, 0), tf.concat(values, 0))
+        joined_slices = (indices[0], values[0]) if len(indices) == 1 else (tf.concat(indices, 0), tf.concat(values, 0))
         rows.append(
-            tf.IndexedSlices(tf.cast(joined[1], first_slices.values.dtype), joined[0], first_slices.dense_shape)
+            tf.IndexedSlices(
+                tf.cast(joined_slices[1], first_slices.values.dtype), joined_slices[0], first_slices.dense_shape
+            )
         )
     return rows
 
@@ -114,8 +116,11 @@ def _warn_if_eager(comm: Comm, slices: Sequence[Data]) -> None:
     """Warn once if all ranks looked up equal rows, as for positions. Collective; equally many slices on all ranks."""
     if comm in _warned:
         return
-    local = [piece.indices.numpy().tobytes() for piece in slices]
-    if any(len({*each}) == 1 and len(each[0]) > 8 for each in zip(*comm.allgather(local), strict=True)):
+    local_indices = [piece.indices.numpy().tobytes() for piece in slices]
+    if any(
+        len({*indices_of_ranks}) == 1 and len(indices_of_ranks[0]) > 8
+        for indices_of_ranks in zip(*comm.allgather(local_indices), strict=True)
+    ):
         _warned.append(comm)
         if world().rank == 0:
             print_line(

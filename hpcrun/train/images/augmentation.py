@@ -81,7 +81,7 @@ def _random_windows(shapes: Array, draws: Array, area: float, boxes: Array | Non
             np.stack([top / height, left / width, (top + rows) / height, (left + columns) / width], -1), boxes
         )
     first_fit = fits.argmax(1)[:, None]
-    window = [np.take_along_axis(each, first_fit, 1)[:, 0] for each in (top, left, rows, columns)]
+    window = [np.take_along_axis(coordinate, first_fit, 1)[:, 0] for coordinate in (top, left, rows, columns)]
     side = shapes.min(1)
     central_window = [*((shapes - side[:, None]) // 2).T, side, side]
     return np.where(fits.any(1), window, central_window).T

@@ -37,7 +37,11 @@ def gather_problems(problems: Sequence[str], *, skip_bad: bool) -> None:
     Raises:
         HpcrunError: An image is damaged, and `skip_bad` is false; raised on all ranks, with the same message.
     """
-    all_problems = [problem for each in checked_allgather("damaged images", list(problems)) for problem in each]
+    all_problems = [
+        problem
+        for problems_of_rank in checked_allgather("damaged images", list(problems))
+        for problem in problems_of_rank
+    ]
     if all_problems and not skip_bad:
         raise HpcrunError(all_problems[0], hint=_HINT)
     if all_problems and world().rank == 0:
@@ -65,7 +69,11 @@ def find_undamaged(check: Callable[[int], str | None], images: int) -> Array:
             if problem
         }
     gather_problems(list(problems.values()), skip_bad=True)
-    damaged = [number for each in checked_allgather("numbers of damaged images", list(problems)) for number in each]
+    damaged = [
+        number
+        for numbers_of_rank in checked_allgather("numbers of damaged images", list(problems))
+        for number in numbers_of_rank
+    ]
     if len(damaged) == images:
         raise HpcrunError(f"all {images} images are damaged")
     return np.setdiff1d(np.arange(images), damaged)

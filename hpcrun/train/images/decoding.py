@@ -62,12 +62,12 @@ class Decoder:
 
         def decode_raw() -> Data:
             pixels = _decode_raw(encoded, tf.concat([[-1], shapes[0]], 0))
-            windows, numbers = self._draw(shapes[:, :2], seeds, boxes)
+            windows, uniform_draws = self._draw(shapes[:, :2], seeds, boxes)
             has_final_size = tf.reduce_all(windows == [0, 0, self.size, self.size]) & tf.reduce_all(
                 shapes[0, :2] == self.size
             )
             crop = partial(self._map, lambda element: self._resize(_cut(*element)), pixels, windows)
-            return self._distort(tf.cond(has_final_size, lambda: pixels, crop), numbers)
+            return self._distort(tf.cond(has_final_size, lambda: pixels, crop), uniform_draws)
 
         return tf.cond(
             tf.reduce_all(is_raw) & tf.reduce_all(shapes == shapes[0]),
@@ -104,12 +104,12 @@ class Decoder:
         )
 
     def _decode_jpegs(self, contents: Data, seeds: Data, boxes: Data) -> Data:
-        windows, numbers = self._draw(tf.numpy_function(_jpeg_shapes, [contents], tf.int64), seeds, boxes)
+        windows, uniform_draws = self._draw(tf.numpy_function(_jpeg_shapes, [contents], tf.int64), seeds, boxes)
 
         def decode(element: tuple[Data, Data]) -> Data:
             return self._resize(tf.io.decode_and_crop_jpeg(element[0], element[1], channels=3))
 
-        return self._distort(self._map(decode, contents, windows), numbers)
+        return self._distort(self._map(decode, contents, windows), uniform_draws)
 
     def _decode_one(self, element: tuple[Data, ...]) -> Data:
         # JPEG files are decoded as in `_decode_jpegs`, because decoding whole files gives slightly different pixels.
@@ -121,17 +121,17 @@ class Decoder:
 
     def _crop_one(self, pixels: Data, element: tuple[Data, ...]) -> Data:
         seeds, boxes = element[1][tf.newaxis], element[2][tf.newaxis]
-        windows, numbers = self._draw(tf.shape(pixels)[tf.newaxis, :2], seeds, boxes)
-        return self._distort(self._resize(_cut(pixels, windows[0]))[tf.newaxis], numbers)[0]
+        windows, uniform_draws = self._draw(tf.shape(pixels)[tf.newaxis, :2], seeds, boxes)
+        return self._distort(self._resize(_cut(pixels, windows[0]))[tf.newaxis], uniform_draws)[0]
 
     def _draw(self, shapes: Data, seeds: Data, boxes: Data) -> tuple[Data, Data]:
         """Return the windows to crop, (b, 4), and random numbers for the distortion, (b, 6)."""
-        windows, numbers = tf.numpy_function(
+        windows, uniform_draws = tf.numpy_function(
             lambda shapes, seeds, boxes: self.augmentation.draw(shapes, self.size, seeds, boxes),
             [shapes, seeds, boxes],
             [tf.int32, tf.float32],
         )
-        return tf.ensure_shape(windows, [None, 4]), tf.ensure_shape(numbers, [None, 6])
+        return tf.ensure_shape(windows, [None, 4]), tf.ensure_shape(uniform_draws, [None, 6])
 
     def _map(self, function: Callable[[Data], Data], *elements: Data) -> Data:
         # parallel_iterations=1, because `dataset` decodes several batches at a time
@@ -142,9 +142,9 @@ class Decoder:
         pixels = tf.cast(pixels, tf.float32)  # tf.image.resize takes twice as long for uint8
         return tf.cast(tf.round(tf.image.resize(pixels, [self.size, self.size])), tf.uint8)
 
-    def _distort(self, images: Data, numbers: Data) -> Data:
+    def _distort(self, images: Data, uniform_draws: Data) -> Data:
         images = tf.ensure_shape(images, [None, self.size, self.size, 3])
-        return self.augmentation.distort(images, numbers) if self.augmentation.distort else images
+        return self.augmentation.distort(images, uniform_draws) if self.augmentation.distort else images
 
 
 def _jpeg_shapes(contents: Array) -> Array:

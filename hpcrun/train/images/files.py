@@ -45,9 +45,9 @@ class ImageFiles:
         """Return the path of an image."""
         return str(Path(self.folder, self.paths[number]))
 
-    def select(self, numbers: np.ndarray[Any, Any]) -> ImageFiles:
+    def select(self, image_numbers: np.ndarray[Any, Any]) -> ImageFiles:
         """Return a subset of the images, given their numbers."""
-        return replace(self, paths=[self.paths[number] for number in numbers])
+        return replace(self, paths=[self.paths[number] for number in image_numbers])
 
 
 def split_folder(folder: Path, split: str) -> Path | None:

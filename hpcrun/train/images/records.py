@@ -65,9 +65,9 @@ class Records:
         row = self.index[number]
         return f"{self.files[row['shard']]}: record at byte {row['offset']}"
 
-    def select(self, numbers: Array) -> Records:
+    def select(self, image_numbers: Array) -> Records:
         """Return a subset of the records, given their numbers."""
-        return replace(self, index=self.index[numbers])
+        return replace(self, index=self.index[image_numbers])
 
 
 class _OpenFile:
@@ -146,7 +146,7 @@ def _scan_shard(file: Path, classes: int) -> Iterator[tuple[int, int, int] | str
             scan_offset = None
         except RecordError as error:
             yield error.message
-            scan_offset = error.end
+            scan_offset = error.next_offset
         except OSError as error:
             yield f"{file}: {error.strerror}"
             scan_offset = None

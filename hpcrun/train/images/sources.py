@@ -41,6 +41,6 @@ class SourceRecords:
         """Return the file and the name of an image, as text."""
         return f"{self.sources[number].file}: {self.sources[number].name}"
 
-    def select(self, numbers: np.ndarray[Any, Any]) -> SourceRecords:
+    def select(self, image_numbers: np.ndarray[Any, Any]) -> SourceRecords:
         """Return a subset of the images, given their numbers."""
-        return SourceRecords([self.sources[number] for number in numbers])
+        return SourceRecords([self.sources[number] for number in image_numbers])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hpcrun.train.types import Logs
 
 _LARGER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "fbeta", "fmeasure", "iou")
-"""Parts of the names of metrics that are better if larger, as in Keras's ModelCheckpoint and some more."""
+"""Parts of the names of metrics for which larger values are better, as in Keras's ModelCheckpoint."""
 
 
 class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped

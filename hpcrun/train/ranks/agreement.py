@@ -38,14 +38,14 @@ def require_agreement(values: Mapping[str, object], hint: str = _HINT) -> None:
     """
     if world().size == 1:
         return
-    gathered = checked_allgather("the comparison of arguments", dict(values))
+    all_values = checked_allgather("the comparison of arguments", dict(values))
     missing = _MissingValue()
     differences = []
-    for name in dict.fromkeys(name for local in gathered for name in local):
+    for name in dict.fromkeys(name for values_of_rank in all_values for name in values_of_rank):
         groups: list[tuple[object, list[int]]] = []
-        for rank, local in enumerate(gathered):
-            value = local.get(name, missing)
-            ranks = next((ranks for other, ranks in groups if _is_same(value, other)), None)
+        for rank, values_of_rank in enumerate(all_values):
+            value = values_of_rank.get(name, missing)
+            ranks = next((ranks for group_value, ranks in groups if _is_same(value, group_value)), None)
             if ranks is None:
                 groups.append((value, [rank]))
             else:

@@ -57,18 +57,18 @@ def checked_barrier(description: str = "a collective call") -> None:
     )
 
 
-def checked_allgather(description: str, local: T) -> list[T]:
+def checked_allgather(description: str, local_value: T) -> list[T]:
     """Gather the values of all ranks, in rank order. Collective.
 
     Args:
         description: Description of the values.
-        local: This rank's picklable value.
+        local_value: This rank's picklable value.
     """
     if world().size == 1:
-        return [local]
+        return [local_value]
     checked_barrier(description)
     with waiting(description):
-        return list(world().comm.allgather(local))
+        return list(world().comm.allgather(local_value))
 
 
 def on_rank_0(description: str, function: Callable[[], T]) -> T:
@@ -124,13 +124,15 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
     import numpy as np
 
     try:
-        local = np.asarray(array)
+        local_array = np.asarray(array)
     except (TypeError, ValueError):  # NumPy cannot convert the argument
-        local = np.empty((), object)
-    dtype = np.dtype(int) if local.dtype.kind == "b" else local.dtype.newbyteorder("=")
-    local = np.ascontiguousarray(local, dtype).reshape(local.shape)
-    is_numeric = local.dtype.kind in "iufc"
-    description = f"{local.dtype}{list(local.shape)}" if is_numeric or local.shape else _describe(array)
+        local_array = np.empty((), object)
+    dtype = np.dtype(int) if local_array.dtype.kind == "b" else local_array.dtype.newbyteorder("=")
+    local_array = np.ascontiguousarray(local_array, dtype).reshape(local_array.shape)
+    is_numeric = local_array.dtype.kind in "iufc"
+    description = (
+        f"{local_array.dtype}{list(local_array.shape)}" if is_numeric or local_array.shape else _describe(array)
+    )
     call = f"allreduce() of {description}"
     if world().size > 1:
         checked_barrier(call)  # before the error, so that it is printed only once
@@ -141,10 +143,10 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
             "allreduce several arrays one by one, or after np.concatenate([a.ravel() for a in arrays])",
         )
     if world().size == 1:
-        return local.copy()
-    total = np.empty_like(local)
+        return local_array.copy()
+    total = np.empty_like(local_array)
     with waiting(call):
-        world().comm.Allreduce(local, total)
+        world().comm.Allreduce(local_array, total)
     return total
 
 

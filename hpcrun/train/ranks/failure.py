@@ -63,16 +63,16 @@ def connect_peers(peers: Peers) -> None:
     _peers[:] = [peers]
 
 
-def report_and_abort(text: str, line: str, code: int, arbiters: Iterable[int] = (0,)) -> NoReturn:
+def report_and_abort(text: str, line: str, exit_code: int, arbiters: Iterable[int] = (0,)) -> NoReturn:
     """Print an error, unless another rank failed first, and end all ranks; callable from any thread.
 
     Args:
         text: Error message to print after the rank.
         line: Error in one line, printed if another rank failed first.
-        code: The exit code.
+        exit_code: The exit code.
         arbiters: Ranks to ask for the first failure, in this order, until one answers.
     """
-    _abort_job(text, line, code, arbiters=arbiters)
+    _abort_job(text, line, exit_code, arbiters=arbiters)
 
 
 def first_failure(rank: int, line: str, text: str) -> Json:
@@ -141,46 +141,46 @@ def _mpi_size() -> int:
 
 
 def _abort_job(
-    text: str, line: str, code: int, *, show: Callable[[], object] | None = None, arbiters: Iterable[int] = (0,)
+    text: str, line: str, exit_code: int, *, show: Callable[[], object] | None = None, arbiters: Iterable[int] = (0,)
 ) -> NoReturn:
     if _mpi_size() == 1:
         _print(text)
         _start_mpi_to_abort()
     if _mpi_size() == 1:
         _flush()
-        raise SystemExit(code)
-    code = code & 255 or 1
+        raise SystemExit(exit_code)
+    exit_code = exit_code & 255 or 1
     mpi = sys.modules["mpi4py"].MPI
     rank = int(mpi.COMM_WORLD.rank)
     prefix = f"[rank {rank}/{_mpi_size()} on {platform.node()}] "
     text = prefix + text[-MAX_ERROR_CHARACTERS:]
     # Exit even if MPI or a full pipe blocks; the launcher then ends the other ranks.
-    exit_timer = threading.Timer(15 * FLUSH_SECONDS, _python_os_exit, [code])
+    exit_timer = threading.Timer(15 * FLUSH_SECONDS, _python_os_exit, [exit_code])
     exit_timer.daemon = True
     exit_timer.start()
     own_log = _has_own_log()
-    first = _find_first_failure(rank, line, text if own_log else "", arbiters)
-    if first is None or first[0] == rank:
+    first_error = _find_first_failure(rank, line, text if own_log else "", arbiters)
+    if first_error is None or first_error[0] == rank:
         if show:
             _print(prefix.rstrip())
             show()
         else:
             _print(text)
-        _record_failure(rank, code)
+        _record_failure(rank, exit_code)
     else:
-        if first[1] != line or own_log:
-            _print(f"{prefix}{line} (after rank {first[0]}'s error: {first[1]})")
+        if first_error[1] != line or own_log:
+            _print(f"{prefix}{line} (after rank {first_error[0]}'s error: {first_error[1]})")
         time.sleep(5 * FLUSH_SECONDS)  # the rank that failed first ends all ranks with its exit code
     _flush()
     time.sleep(FLUSH_SECONDS)
-    mpi.COMM_WORLD.Abort(code)
-    raise SystemExit(code)
+    mpi.COMM_WORLD.Abort(exit_code)
+    raise SystemExit(exit_code)
 
 
-def _record_failure(rank: int, code: int) -> None:
+def _record_failure(rank: int, exit_code: int) -> None:
     """Record the rank that failed first, as rank.bash would do if MPI_Abort did not kill it."""
     if folder := os.environ.get("HPCRUN_RUN_DIR"):
-        line = {"rank": rank, "host": platform.node(), "exit_code": code, "time": int(time.time())}
+        line = {"rank": rank, "host": platform.node(), "exit_code": exit_code, "time": int(time.time())}
         with (
             suppress(OSError),
             open(f"{folder}/failed.jsonl", "a", encoding="utf-8", opener=permissions.opener) as file,

@@ -94,8 +94,8 @@ class Heartbeat:
                 record |= details()
         draft = self.file.with_name(f".{self.file.name}.new")
         with suppress(OSError):  # a full disk must not end the training
-            with open(draft, "w", encoding="utf-8", opener=permissions.opener) as opened:
-                opened.write(json.dumps(record))
+            with open(draft, "w", encoding="utf-8", opener=permissions.opener) as stream:
+                stream.write(json.dumps(record))
             draft.replace(self.file)  # atomic: a reader never sees an incomplete file
 
 

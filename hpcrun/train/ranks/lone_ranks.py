@@ -40,8 +40,8 @@ def record_query() -> None:
 
 
 def _warn_if_alone() -> None:
-    number, expected = (os.environ.get(name, "") for name in ("HPCRUN_RANK", "HPCRUN_NTASKS"))
-    rank, size = _rank_and_size or (int(number or 0), int(expected or 1))
+    rank_text, size_text = (os.environ.get(name, "") for name in ("HPCRUN_RANK", "HPCRUN_NTASKS"))
+    rank, size = _rank_and_size or (int(rank_text or 0), int(size_text or 1))
     if rank > 0 or size == 1 or os.getpid() not in _registered_pids:
         return
     folder = os.environ.get("HPCRUN_RUN_DIR")

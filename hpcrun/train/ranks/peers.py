@@ -102,9 +102,9 @@ class Peers:
         threads = [threading.Thread(target=self._query, args=(r, question, results), daemon=True) for r in answers]
         for thread in threads:
             thread.start()
-        end = time.monotonic() + MAX_QUERY_SECONDS
+        deadline = time.monotonic() + MAX_QUERY_SECONDS
         for thread in threads:
-            thread.join(max(0.0, end - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
         return answers | results
 
     def is_on_this_host(self, rank: int) -> bool:

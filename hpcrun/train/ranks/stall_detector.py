@@ -85,8 +85,8 @@ class StallDetector:
             elif self.ticks >= CHECK_TICKS:
                 query_start = time.monotonic()
                 self._check_next()
-                # A query without an answer takes seconds. Count at most its timeout, because this rank may have been
-                # stopped.
+                # A query without an answer takes seconds. Count at most the query's timeout, because this rank may have
+                # been stopped.
                 self.ticks += int(min(time.monotonic() - query_start, MAX_QUERY_SECONDS) / self.tick)
 
     def close(self) -> None:
@@ -96,8 +96,8 @@ class StallDetector:
 
     def abort(self, reason: str, hint: str = "") -> None:
         """Query the status of all ranks, print it, and end the job."""
-        others = [r for r in range(len(self.peers.all_peers)) if r != self.peers.rank]
-        answers = self.peers.query_all(others, "where") | {self.peers.rank: self.status()}
+        other_ranks = [r for r in range(len(self.peers.all_peers)) if r != self.peers.rank]
+        answers = self.peers.query_all(other_ranks, "where") | {self.peers.rank: self.status()}
         text = "\n  ".join([f"error: {reason}", *self._format_answers(answers)])
         failure.report_and_abort(f"{text}\n{HINT}{hint}", f"error: {reason}", 1, arbiters=range(self.peers.rank + 1))
 

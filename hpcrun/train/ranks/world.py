@@ -91,10 +91,10 @@ def mpi_world() -> World:
         hosts_and_cores = [(peer.host, cores) for peer, cores in gathered]
     else:
         hosts_and_cores = [(host, cpus)]
-    if (expected := _expected_ranks()) and comm and comm.size != expected:
+    if (expected_size := _expected_ranks()) and comm and comm.size != expected_size:
         if os.environ.get("HPCRUN_RANK", "0") != "0":
             time.sleep(RANK_0_HEAD_START)  # rank 0 prints the error and ends this rank
-        raise _wrong_size_error(comm.size, expected)
+        raise _wrong_size_error(comm.size, expected_size)
     # Ranks that are bound to cores (hpcrun/shell/cpu_bind.bash) do not share them; unbound ranks share all cores.
     ranks_on_cores = sum(1 for name, cores in hosts_and_cores if name == host and cores & cpus)
     threads = min(int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // ranks_on_cores), len(cpus))
@@ -130,9 +130,9 @@ def _start_mpi(limit: float) -> Comm:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is installed without an MPI library
-        if (expected := _expected_ranks()) > 1:
+        if (expected_size := _expected_ranks()) > 1:
             raise HpcrunError(
-                f"the job has {expected} ranks, but mpi4py does not start: {error}",
+                f"the job has {expected_size} ranks, but mpi4py does not start: {error}",
                 hint="pip install 'hpcrun-slurm[train-gpu]' into the Python of the job (without GPUs: [train-cpu])",
             ) from error
         return None
@@ -141,7 +141,7 @@ def _start_mpi(limit: float) -> Comm:
     return MPI.COMM_WORLD
 
 
-def _wrong_size_error(size: int, expected: int) -> HpcrunError:
+def _wrong_size_error(size: int, expected_size: int) -> HpcrunError:
     site = os.environ.get("HPCRUN_SITE_NAME", "unknown")
     launcher = os.environ.get("HPCRUN_LAUNCHER", "unknown")
     mpi_type = os.environ.get("HPCRUN_MPI_TYPE")
@@ -154,7 +154,7 @@ def _wrong_size_error(size: int, expected: int) -> HpcrunError:
     else:
         hint = "mpirun or mpiexec must be of the MPI library that mpi4py loads, and start as many ranks as the job has"
     return HpcrunError(
-        f"MPI started {pluralize(size, 'rank')} where the job has {expected}: "
+        f"MPI started {pluralize(size, 'rank')} where the job has {expected_size}: "
         f"site {site}, launcher {launcher}, MPI library {mpi_library()}",
         hint=hint,
     )

@@ -181,7 +181,7 @@ def check_groups():
     for each in all_allreduces(call_polling):
         reducer, steps = Reducer(comm, 1024, each), 3
         for _ in range(steps):
-            low = reducer(local[3:], SHARE, 0, last=False)
+            low = reducer(local[3:], SHARE, 0, is_last_group=False)
             high = reducer(local[:3], SHARE, 1)
         ungrouped = Reducer(comm, 1024, each)(local, SHARE)
         for total, expected in zip([*high, *low], ungrouped, strict=True):
