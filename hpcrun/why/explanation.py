@@ -223,6 +223,8 @@ def _explain_ended(facts: JobFacts) -> Explanation:
         first = diagnoses[0]
         if first.name == "rank-exited":
             first = replace(first, evidence=(*first.evidence, *facts.failed_rank_lines))
+        if first.name == "rank-exit-code":
+            first = replace(first, evidence=(*facts.last_program_lines, *first.evidence))
         return Explanation(facts.run, facts.job_state, outcome, first, tuple(diagnoses[1:]))
     code = "" if facts.exit_code is None else f" with exit code {facts.exit_code}"
     report = facts.scheduler_report

@@ -27,6 +27,11 @@ ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "
 
 LAST_RANK_LINES = 3  # quoted lines of a failed rank's log without a known error
 
+_LAUNCHER_LINE = re.compile(
+    r"(?:srun|mpirun|mpiexec|slurmstepd\S*|prterun): .*|\W+|=   .*|YOUR APPLICATION .*|time=\S+ level=.*"
+    r"|\[[\d:T.-]+\] error: \*\*\* .*"
+)
+"""A line that a launcher or Slurm writes after a rank has ended."""
 _FAILED_RANK = re.compile(
     r"^the ranks ended with exit code \d+(?:, that of|:) rank (\d+)(?: on |, which called MPI_Abort)"
 )
@@ -149,6 +154,16 @@ class JobFacts:
         log = Log.read(file, self.run)
         numbers = [number for number, line in enumerate(log.lines) if line.strip()]
         return tuple(Evidence(log.name, log.line(number)) for number in numbers[-LAST_RANK_LINES:])
+
+    @cached_property
+    def last_program_lines(self) -> tuple[Evidence, ...]:
+        """The last lines of stderr and stdout that no launcher has written."""
+        found: list[Evidence] = []
+        for log in self.logs[:2]:
+            lines = enumerate(map(str.strip, log.lines))
+            own = [number for number, line in lines if line and not _LAUNCHER_LINE.fullmatch(line)]
+            found += [Evidence(log.name, log.line(number)) for number in own[-LAST_RANK_LINES:]]
+        return tuple(found)
 
     @cached_property
     def python_error(self) -> PythonError | None:

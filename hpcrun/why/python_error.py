@@ -56,6 +56,8 @@ _STARTER_MESSAGE = re.compile(
     r"|(?:Cluster|Nanny|Worker) failed to start|Exception in \w+ thread|See (?:the )?root cause above"
     r"|DataLoader worker \(pid\S* [\d, ]+\) (?:exited|is killed)"
 )
+_THREAD_FAILED = re.compile(r"^StopIteration|Found: None$|\b(?:threads?|workers?|[Qq]ueue)\b")
+"""What the main thread says if a thread that makes its data has failed."""
 _LOST_PEER = re.compile(
     r"DistBackendError|NCCL (?:error|communicator)|Connection closed by peer|HorovodInternalError"
     r"|Horovod has been shut down|Connection reset by peer|Broken pipe|Gloo .*(?:timed out|reset)"
@@ -153,7 +155,7 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
     found = [error for log in logs if "Traceback (" in log.text or '  File "' in log.text for error in _parse(log)]
     of_threads = [error for error in found if error.in_thread and error.whose == "own"]
     found = [error for error in found if not error.ignored] or found
-    if of_threads and all(error.whose == "wrapper" for error in found):
+    if of_threads and all(error.whose == "wrapper" or _THREAD_FAILED.search(error.error) for error in found):
         found = of_threads  # the main thread then raises only that a thread has failed
     found = [error for error in found if not error.late] or found
     for whose in ("own", "peer", "wrapper"):

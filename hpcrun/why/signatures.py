@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.exception_advice import advise
+from hpcrun.why.exception_text import is_order
 from hpcrun.why.literals import compile_pattern, may_match
 from hpcrun.why.message_advice import advise as advise_on_message
 
@@ -142,6 +143,7 @@ class Signature:
         values = {**facts.template_values, **matches[0].groups}
         if "{meaning}" in self.fix:
             meaning = advise_on_message(values["what"]) or advise_on_message(matches[-1].evidence.line)
+            meaning = meaning or _find_order(facts, matches[-1])
             values["meaning"] = f"{meaning}; " if meaning else ""
         cause = self.summary.format_map({**values, **dict.fromkeys(JOB_SPECIFIC_VALUES, "...")}).replace(
             str(facts.run.directory), "..."
@@ -235,6 +237,15 @@ def _search_logs(pattern: str, texts: Sequence[LogText], groups: dict[str, str])
                 named["remedy"] = f"{remedy}; " if (remedy := advise(named["error"])) else ""
             return Match({**groups, **named}, found, (text.log.name, number))
     return None
+
+
+def _find_order(facts: JobFacts, match: Match) -> str:
+    """Return what the line after a message says to do; empty if it says nothing of that kind."""
+    if match.line is None:
+        return ""
+    log = next(log for log in facts.logs if log.name == match.line[0])
+    following = log.line(match.line[1] + 1) if match.line[1] + 1 < len(log.lines) else ""
+    return f"its next line says: {following}" if is_order(following) else ""
 
 
 def _may_match(pattern: str, texts: Sequence[LogText]) -> bool:
