@@ -15,6 +15,7 @@ from hpcrun.sweep import format_values
 from hpcrun.why import slurm_details
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.job_facts import JobFacts
+from hpcrun.why.message_advice import advise_on_system_error
 from hpcrun.why.pending_limits import PendingLimits, find_pending_limits
 from hpcrun.why.ranking import find_diagnoses
 from hpcrun.why.signatures import Diagnosis
@@ -224,7 +225,7 @@ def _explain_ended(facts: JobFacts) -> Explanation:
         if first.name == "rank-exited":
             first = replace(first, evidence=(*first.evidence, *facts.failed_rank_lines))
         if first.name == "rank-exit-code":
-            first = replace(first, evidence=(*facts.last_program_lines, *first.evidence))
+            first = _quote_last_lines(first, facts.last_program_lines)
         return Explanation(facts.run, facts.job_state, outcome, first, tuple(diagnoses[1:]))
     code = "" if facts.exit_code is None else f" with exit code {facts.exit_code}"
     report = facts.scheduler_report
@@ -238,6 +239,13 @@ def _explain_ended(facts: JobFacts) -> Explanation:
     )
     diagnosis = Diagnosis("unknown", summary, tuple(ends), fix)
     return Explanation(facts.run, facts.job_state, outcome + code, diagnosis, is_known=False)
+
+
+def _quote_last_lines(diagnosis: Diagnosis, lines: tuple[Evidence, ...]) -> Diagnosis:
+    """Return a diagnosis without a known error with the last lines of the program, and what an error in them means."""
+    meaning = next((advice for line in reversed(lines) if (advice := advise_on_system_error(line.line))), "")
+    fix = f"{meaning}; {diagnosis.fix}" if meaning else diagnosis.fix
+    return replace(diagnosis, evidence=(*lines, *diagnosis.evidence), fix=fix)
 
 
 def _find_diagnoses_of_failed_rank(facts: JobFacts) -> list[Diagnosis]:

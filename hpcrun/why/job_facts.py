@@ -28,7 +28,7 @@ ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "
 LAST_RANK_LINES = 3  # quoted lines of a failed rank's log without a known error
 
 _LAUNCHER_LINE = re.compile(
-    r"(?:srun|mpirun|mpiexec|slurmstepd\S*|prterun): .*|\W+|=   .*|YOUR APPLICATION .*|time=\S+ level=.*"
+    r"(?:srun|yhrun|mpirun|mpiexec|slurmstepd\S*|prterun): .*|\W+|=   .*|YOUR APPLICATION .*|time=\S+ level=.*"
     r"|\[[\d:T.-]+\] error: \*\*\* .*"
 )
 """A line that a launcher or Slurm writes after a rank has ended."""
@@ -96,6 +96,11 @@ class JobFacts:
         """Whether the run directory's file system has no space left for a log."""
         status = os.statvfs(self.run.directory)
         return status.f_bavail * status.f_frsize < TAIL_BYTES
+
+    @property
+    def gpus(self) -> bool:
+        """Whether it has requested GPUs."""
+        return bool(self.run.spec.resources.gpus_per_node)
 
     @property
     def disk_full_evidence(self) -> Evidence:

@@ -52,6 +52,12 @@ _WARNING = re.compile(
         |.*\bNCCL[ ]INFO\b.*
         |.*[ ]\(ignored\)
         |INFO:.*  # Python's logging, Apptainer
+        |(?:\[rank\d+\]:)?\[[WI][\d ](?!.*\bgai[ ]error).*  # PyTorch
+        |\S+:[ ][Ww]arning:[ ].*  # libibverbs, bash, srun
+        |(?!srun:|\w+(?:Error|Exception):).*
+            (?:\bretrying[ ](?:in|request)\b|,[ ]retrying$|[ ]entering[ ]retry[ ]loop|\btrying[ ]\S+[ ]instead).*
+        |\S*/\.(?:bash|profile|cshrc|zsh|turing|login)\w*:[ ]line[ ]\d+:[ ].*  # start files of the shell
+        |Failed[ ]to[ ]query[ ]server:.*  # timedatectl
         |on[ ]\S+[ ]does[ ]not[ ]start[ ]its[ ]program:[ ].*  # rank.bash, after its rank prefix
     )$""",
     re.MULTILINE | re.VERBOSE,
@@ -59,6 +65,9 @@ _WARNING = re.compile(
 
 _GLUED = re.compile(r"(?<=\S)(?=(?:slurmstepd\S{0,40}|srun): error: )|(?<=\])(?=Traceback \(most |terminate called )")
 """The position at which a message follows a progress bar without a line break."""
+
+_TIANHE = re.compile(r"^yh(run|batch|alloc): ", re.MULTILINE)
+"""Slurm's commands, as systems by NUDT call them."""
 
 _HYDRA_REPORT = re.compile(
     r"^(?:=   .*|YOUR APPLICATION TERMINATED WITH .*|This typically refers to a problem with .*"
@@ -69,7 +78,8 @@ _HYDRA_REPORT = re.compile(
 
 _WARNING_MARKS = (
     "-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:", " (ignored)",
-    " does not start its program: ",
+    " does not start its program: ", "[w", "[i", "retry", "/.bash", "/.profile", "/.cshrc", "/.zsh", " instead",
+    "failed to query server",
 )  # fmt: skip
 """Texts, at least one of which is in a condensed log that has such lines."""
 
@@ -117,6 +127,7 @@ class Log:
         if "it/s]" in text or "s/it]" in text or "slurmstepd: error: " in text:
             text = _GLUED.sub("\n", text)
         lines = tuple(text.split("\n"))
+        text = _TIANHE.sub(r"s\1: ", text)
         if without_launcher:
             text = _HYDRA_REPORT.sub("", text)
         condensed = condense(text)

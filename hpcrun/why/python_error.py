@@ -138,7 +138,12 @@ class PythonError:
 
     @property
     def whose(self) -> str:
-        """``own``; ``peer`` if it only reports that another rank failed; ``wrapper`` if it reports another process."""
+        """``own``; ``peer`` if it only reports that another rank failed; ``wrapper`` if it reports another process.
+
+        ``ignored`` if Python ignored it, as in a destructor.
+        """
+        if self.ignored and not self.in_thread:
+            return "ignored"
         if _EXIT_MESSAGE.match(self.error) or self.error.endswith("<no detail available>"):  # messages of Ray
             return "own"
         if _WRAPPERS.search(self.error.partition(":")[0]) or _STARTER_MESSAGE.search(self.error):
@@ -158,7 +163,7 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
     if of_threads and all(error.whose == "wrapper" or _THREAD_FAILED.search(error.error) for error in found):
         found = of_threads  # the main thread then raises only that a thread has failed
     found = [error for error in found if not error.late] or found
-    for whose in ("own", "peer", "wrapper"):
+    for whose in ("own", "peer", "wrapper", "ignored"):
         if errors := [error for error in found if error.whose == whose]:
             log = next(log for log in logs if log.name == errors[0].log)
             errors = [error for error in errors if error.log == log.name]

@@ -6,10 +6,10 @@ An entry of a table has
 - ``clues``: each clue alone identifies the cause. A clue is a set of conditions that must all hold: ``state``,
   ``reason`` and ``cancelled_by`` are regular expressions that match the whole value of the scheduler (or the exit
   record), ``scheduler`` and ``launcher`` are names, ``exit_code`` is a list, ``started = false`` means that the job
-  script has not started, ``disk_full = true`` that the file system of the run directory is full, so that the end of a
-  log may be missing, ``exception`` is the kind of exception that ended the program (``own``, ``peer`` or ``wrapper``:
-  `hpcrun.why.python_error.PythonError.whose`), and ``log`` is a regular expression that is searched for in the ends of
-  the logs;
+  script has not started, ``gpus = true`` that the job requested GPUs, ``disk_full = true`` that the file system of the
+  run directory is full, so that the end of a log may be missing, ``exception`` is the kind of exception that ended the
+  program (``own``, ``peer``, ``wrapper`` or ``ignored``: `hpcrun.why.python_error.PythonError.whose`), and ``log`` is a
+  regular expression that is searched for in the ends of the logs;
 - ``summary`` and ``fix``: the cause, and the solution. Names in braces, such as ``{job_id}``, are replaced by facts of
   the job (`hpcrun.why.job_facts.JobFacts.template_values`), and by the named groups of the clue. ``{advice}`` (in
   brackets) and ``{remedy}`` (at the beginning of a sentence) are the advice on the exception in the group ``error``;
@@ -190,7 +190,7 @@ def _match_clue(clue: dict[str, Any], facts: JobFacts, texts: Sequence[LogText])
             groups |= match.groupdict("")
     if "exit_code" in clue and facts.exit_code not in clue["exit_code"]:
         return None
-    if any(key in clue and getattr(facts, key) is not clue[key] for key in ("started", "disk_full")):
+    if any(key in clue and getattr(facts, key) is not clue[key] for key in ("started", "disk_full", "gpus")):
         return None
     if "exception" in clue:
         return _match_exception(clue["exception"], facts)

@@ -87,6 +87,8 @@ def explain_log(recorded, file):
     code = int(head["exit_code"]) if "exit_code" in head else None
     where = {"out": "12_0_log.out", "err": "12_0_log.err"}.get(head.get("file", "out"), head.get("file"))
     spec = {"launcher": head["launcher"]} if "launcher" in head else {}
+    if "gpus" in head:
+        spec["resources"] = {"gpus_per_node": head["gpus"]}
     run = recorded.job(
         head.get("state", "FAILED"),
         head.get("slurm_reason", "None"),
