@@ -75,3 +75,78 @@ def test_a_carriage_return_in_a_name_stays_in_its_line(recorded):
     explanation = explain(run)
     assert explanation.diagnosis.name == "line-ends"
     assert explanation.diagnosis.evidence[0].line == "/usr/bin/env: bash\\r: No such file or directory"
+
+
+STEPS = "".join(f"epoch {n}/20  loss 0.{9 - n}  120 images/s\n" for n in range(6))
+OWN = """Traceback (most recent call last):
+  File "/home/u/data.py", line 12, in check
+    raise ValueError("sample 17 has no label")
+ValueError: sample 17 has no label
+"""
+WARNINGS = {
+    "modules": "/home/u/setup.sh: line 12: module: command not found\n",
+    "linker": "/usr/bin/ld: cannot find -lsomething: No such file or directory\n",
+    "memory": "Batch size 128 failed: CUDA out of memory. Tried to allocate 2.00 GiB\nBatch size 64 succeeded\n",
+    "caught": OWN.replace("ValueError: sample 17 has no label", "FileNotFoundError: [Errno 2] No such file: x")
+    + "new run\n",
+    "step": "slurmstepd: error: Detected 1 oom_kill event in StepId=77.0. Some of the step tasks have been OOM Killed.\n",
+    "libibverbs": "libibverbs: Warning: couldn't load driver 'libi40iw.so': libi40iw.so: cannot open shared object file: No such "
+    "file or directory\n",
+}
+
+
+@pytest.mark.parametrize("warning", WARNINGS.values(), ids=WARNINGS)
+@pytest.mark.parametrize("split", [False, True], ids=["one log", "two logs"])
+def test_a_message_before_the_training_is_not_the_cause_of_its_end(recorded, warning, split):
+    logs = {"12_0_log.err": warning + OWN, "12_0_log.out": STEPS} if split else {"12_0_log.err": warning + STEPS + OWN}
+    explanation = explain(recorded.job(exit_code=1, logs=logs))
+    assert "sample 17 has no label" in explanation.headline
+
+
+@pytest.mark.parametrize("warning", WARNINGS.values(), ids=WARNINGS)
+def test_the_programs_last_message_is_the_cause_after_its_progress(recorded, warning):
+    log = f"{warning}{STEPS}ERROR: unknown key dtx in input.nml\nsrun: error: n1: task 0: Exited with exit code 1\n"
+    assert "unknown key dtx" in explain(recorded.job(exit_code=1, logs={"12_0_log.err": log})).headline
+
+
+def test_an_ignored_exception_is_not_the_cause_beside_a_message(recorded):
+    ignored = f"Exception ignored in: <function Loader.__del__ at 0x7f>\n{OWN}"
+    log = f"{ignored}ERROR: unknown key dtx in input.nml\nsrun: error: n1: task 0: Exited with exit code 1\n"
+    assert "unknown key dtx" in explain(recorded.job(exit_code=1, logs={"12_0_log.err": log})).headline
+
+
+def test_the_programs_last_lines_are_quoted_where_no_error_is_known(recorded):
+    log = "reading the index\nit went away: Stale file handle!\nsrun: error: n1: task 0: Exited with exit code 3\n"
+    run = recorded.job(exit_code=3, logs={"12_0_log.err": log.replace("Stale file handle!", "bye")})
+    lines = [seen.line for seen in explain(run).diagnosis.evidence]
+    assert lines == ["reading the index", "it went away: bye", "srun: error: n1: task 0: Exited with exit code 3"]
+
+
+def test_what_the_line_after_a_message_says_to_do_is_quoted(recorded):
+    log = "Error: the counter is taken by another one\nPlease stop the other one first\n"
+    fix = explain(recorded.job(exit_code=1, logs={"12_0_log.err": log})).diagnosis.fix
+    assert fix.startswith("its next line says: Please stop the other one first")
+
+
+def test_the_failure_of_a_thread_comes_before_what_its_data_lack(recorded):
+    log = f"""Exception in thread Thread-1:
+{OWN}
+Traceback (most recent call last):
+  File "/home/u/train.py", line 3, in <module>
+    model.fit_generator(g)
+ValueError: output of generator should be a tuple `(x, y)`. Found: None
+"""
+    assert "sample 17 has no label" in explain(recorded.job(exit_code=1, logs={"12_0_log.err": log})).headline
+
+
+def test_commands_of_slurm_may_have_other_names(recorded):
+    log = "yhrun: error: Node failure on cn9232\n"
+    diagnosis = explain(recorded.job(exit_code=1, logs={"12_0_log.err": log})).diagnosis
+    assert (diagnosis.name, diagnosis.evidence[0].line) == ("node-failure", log.strip())
+
+
+@pytest.mark.parametrize(("gpus", "name"), [(None, "completed"), ("1", "no-gpu")])
+def test_a_job_on_cpus_is_not_told_that_it_sees_no_gpu(recorded, gpus, name):
+    log = "2024-04-04 10:56:25.510348: W tensorflow/x.cc:2251] Cannot dlopen some GPU libraries. Please install them.\n"
+    run = recorded.job("COMPLETED", exit_code=0, logs={"12_0_log.err": log}, resources={"gpus_per_node": gpus})
+    assert explain(run).diagnosis.name == name
