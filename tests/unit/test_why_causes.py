@@ -83,15 +83,14 @@ OWN = """Traceback (most recent call last):
     raise ValueError("sample 17 has no label")
 ValueError: sample 17 has no label
 """
+CAUGHT = OWN.replace("ValueError: sample 17 has no label", "FileNotFoundError: [Errno 2] No such file: x")
 WARNINGS = {
     "modules": "/home/u/setup.sh: line 12: module: command not found\n",
     "linker": "/usr/bin/ld: cannot find -lsomething: No such file or directory\n",
     "memory": "Batch size 128 failed: CUDA out of memory. Tried to allocate 2.00 GiB\nBatch size 64 succeeded\n",
-    "caught": OWN.replace("ValueError: sample 17 has no label", "FileNotFoundError: [Errno 2] No such file: x")
-    + "new run\n",
-    "step": "slurmstepd: error: Detected 1 oom_kill event in StepId=77.0. Some of the step tasks have been OOM Killed.\n",
-    "libibverbs": "libibverbs: Warning: couldn't load driver 'libi40iw.so': libi40iw.so: cannot open shared object file: No such "
-    "file or directory\n",
+    "caught": f"{CAUGHT}new run\n",
+    "step": "slurmstepd: error: Detected 1 oom_kill event in StepId=77.0. Some of the tasks have been OOM Killed.\n",
+    "libibverbs": "libibverbs: Warning: libi40iw.so: cannot open shared object file: No such file or directory\n",
 }
 
 
