@@ -66,6 +66,9 @@ _WARNING = re.compile(
 _GLUED = re.compile(r"(?<=\S)(?=(?:slurmstepd\S{0,40}|srun): error: )|(?<=\])(?=Traceback \(most |terminate called )")
 """The position at which a message follows a progress bar without a line break."""
 
+_WRAPPED_FRAME = re.compile(r'^( *File) ?\n?("[^"\n]+")(?:\n, ?|, ?\n|, )(line \d+, in .*)$', re.MULTILINE)
+"""A line of a traceback that a logger has wrapped."""
+
 _TIANHE = re.compile(r"^yh(run|batch|alloc): ", re.MULTILINE)
 """Slurm's commands, as systems by NUDT call them."""
 
@@ -136,6 +139,8 @@ class Log:
             condensed = condense(text)
         if _LABELLED_TRACEBACK.search(condensed):
             text, condensed = _without_labels(text, condensed)
+        if "\n, line " in text or ", \nline " in text:
+            text = _WRAPPED_FRAME.sub(_join_frame, text)
         if "╰──" in text:
             text = _unwrap_messages(text)
             condensed = condense(text)
@@ -176,6 +181,11 @@ def _without_labels(text: str, condensed: str) -> tuple[str, str]:
     choices = "|".join(sorted((re.escape(label).replace("0", r"\d+") for label in labels), reverse=True))
     text = re.sub(f"^(?:{choices})", "", text, flags=re.MULTILINE)
     return text, condense(text)
+
+
+def _join_frame(match: re.Match[str]) -> str:
+    """Return a wrapped line of a traceback as one, with empty lines after it."""
+    return f"{match[1]} {match[2]}, {match[3]}" + "\n" * match[0].count("\n")
 
 
 def _unwrap_messages(text: str) -> str:
