@@ -11,19 +11,20 @@
 An option without a default needs a type (``type = "int"``); otherwise it has the type of its default. The value of an
 option with ``type = "run"`` is a job (``last``, an id, a name) or a file; the program gets the run directory or the
 file. An option with the default ``false`` or ``true`` is a flag, ``--x`` and ``--no-x``. ``choices`` lists the valid
-values; ``min`` and ``max`` limit numbers; ``required = true`` refuses a job without the option. ``requires`` lists
-rules about several options; see `Rule`. ``--batch-size``, ``--batch_size`` and the alias ``--batch`` are the same
-option; records contain its name.
+values; ``min`` and ``max`` limit numbers; ``required = true`` refuses a job without the option. ``hints`` has
+what to do instead of values that are no choices. ``requires`` lists rules about several options; see
+`hpcrun.option_rules`. ``--batch-size``, ``--batch_size`` and the alias ``--batch`` are the same option; records contain
+its name.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.option_rules import read_rules, require_choice, require_in_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,125 +96,35 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
             if closest_name
             else f"hpcrun workload show {name} lists its options",
         )
-    values = {option: getattr(args, option.replace("-", "_")) for option in table}
+    values = _values(args, table)
     for option, declaration in table.items():
-        _require_choice(name, option, declaration.get("choices"), values[option])
-        _require_in_range(name, option, declaration, values[option])
+        require_choice(name, option, declaration.get("choices"), values[option], hints=declaration.get("hints"))
+        require_in_range(name, option, declaration, values[option])
         for rule in read_rules(name, option, table):
             rule.require(name, option, values)
     return args
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A rule about the values of an option, from its key ``requires``, which depends on other options.
-
-    ``{ when = "arch=inception_v3", min = 75 }`` limits the values of the option, by ``min``, ``max`` or ``choices``, if
-    another option has one of some values (``"arch=vgg16|vgg19"``; the values of flags are ``true`` and ``false``).
-    ``{ option = "fine-tune" }`` requires another option if this option is given.
-
-    Attributes:
-        when: Condition, as OPTION=VALUE, under which the rule applies; empty: always.
-        min: The smallest valid value.
-        max: The largest valid value.
-        choices: The valid values.
-        option: The option that must be given if this option is given.
-        defaults: The defaults of all options.
-    """
-
-    defaults: Mapping[str, Any]
-    when: str = ""
-    min: float | None = None
-    max: float | None = None
-    choices: tuple[Any, ...] | None = None
-    option: str = ""
-
-    def require(self, name: str, option: str, values: Mapping[str, Any]) -> None:
-        """Refuse values that break the rule.
-
-        Args:
-            name: The workload's name.
-            option: The option to which the rule belongs.
-            values: The values of all options.
-
-        Raises:
-            HpcrunError: A value breaks the rule.
-        """
-        value, (other, _, wanted) = values[option], self.when.partition("=")
-        if value is None or (other and _format_toml_value(values[other]) not in wanted.split("|")):
-            return
-        condition = f" with {_format_option(other, values[other])}" if other else ""
-        hint = f"hpcrun workload show {name} lists its options"
-        _require_in_range(name, option, {"min": self.min, "max": self.max}, value, condition)
-        if self.choices is not None and isinstance(value, bool) and value not in self.choices:
-            raise HpcrunError(f"{name}: {_format_option(option, value)} is impossible{condition}", hint=hint)
-        _require_choice(name, option, self.choices, value, condition)
-        if self.option and value != self.defaults[option] and values[self.option] == self.defaults[self.option]:
-            message = f"{name}: {_format_option(option, value)} needs --{self.option}"
-            raise HpcrunError(message, hint=f"give --{self.option}, too, or omit --{option}")
-
-
-def read_rules(name: str, option: str, table: Mapping[str, Mapping[str, Any]]) -> list[Rule]:
-    """Read the rules of an option.
+def require_ranks(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str], ranks: int) -> None:
+    """Refuse a number of ranks that a rule excludes.
 
     Args:
         name: The workload's name, for messages.
-        option: The name of the option.
-        table: The declarations of all options, by name.
+        table: The ``[options]`` of its ``workload.toml``.
+        argv: Arguments that `parse` has accepted.
+        ranks: The number of ranks of the job.
 
     Raises:
-        HpcrunError: A rule has an unknown key, or names an option that does not exist.
+        HpcrunError: The rule of an option excludes it.
     """
-    defaults = {each: declaration.get("default") for each, declaration in table.items()}
-    rules = []
-    for given in table[option].get("requires", []):
-        try:
-            rule = Rule(defaults, **given)
-        except TypeError:
-            message = f"{name}: its option --{option} has an invalid rule: {given!r}"
-            raise HpcrunError(message, hint='requires = [{ when = "OPTION=VALUE", min = 75 }]') from None
-        for other in filter(None, (rule.when.partition("=")[0], rule.option)):
-            if other not in table:
-                closest_name = closest_match(other, list(table))
-                message = f"{name}: a rule of its option --{option} names --{other}, which it does not have"
-                raise HpcrunError(
-                    message, hint=f"did you mean {closest_name}?" if closest_name else "name one of its options"
-                )
-        rules.append(rule)
-    return rules
+    values = _values(parse(name, table, argv), table)
+    for option in table:
+        for rule in read_rules(name, option, table):
+            rule.require_ranks(name, values, ranks)
 
 
-def _format_toml_value(value: Any) -> str:
-    """Format a value as TOML does."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _format_option(option: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return f"--{option}" if value else f"--no-{option}"
-    return f"--{option}={value}"
-
-
-def _require_in_range(name: str, option: str, declaration: Mapping[str, Any], value: Any, condition: str = "") -> None:
-    minimum, maximum = declaration.get("min"), declaration.get("max")
-    if value is None or not ((minimum is not None and value < minimum) or (maximum is not None and value > maximum)):
-        return
-    limits = {"at least": minimum, "at most": maximum}
-    valid_range = " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
-    raise HpcrunError(
-        f"{name}: --{option}={value}: must be {valid_range}{condition}",
-        hint=f"hpcrun workload show {name} lists its options",
-    )
-
-
-def _require_choice(name: str, option: str, choices: Sequence[Any] | None, value: Any, condition: str = "") -> None:
-    if value is None or choices is None or value in choices:
-        return
-    closest_choice = closest_match(str(value), list(map(str, choices)))
-    raise HpcrunError(
-        f"{name}: --{option}={value}: must be one of {', '.join(map(str, choices))}{condition}",
-        hint=f"did you mean {closest_choice}?" if closest_choice else f"hpcrun workload show {name} lists its options",
-    )
+def _values(args: argparse.Namespace, table: Mapping[str, object]) -> dict[str, Any]:
+    return {option: getattr(args, option.replace("-", "_")) for option in table}
 
 
 def map_option_names(name: str, table: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -55,7 +55,7 @@ def build_spec(
         snapshot: The copy of the code that the job runs; None if the job runs the original code.
 
     Raises:
-        HpcrunError: The container is invalid, or the site forbids requeueing the tasks of a sweep.
+        HpcrunError: The container or the arguments are invalid, or the site forbids requeueing the tasks of a sweep.
     """
     container = job_software.select_container(request, place.site)
     python = find_interpreter(place.site)
@@ -64,6 +64,7 @@ def build_spec(
     environment = vault.redact_variables(request.environment)
 
     def argv(args: tuple[str, ...]) -> tuple[str, ...]:
+        program.require_ranks(args, place.resources.ranks)
         return vault.redact_argv(program.argv(container.python if container else python, args))
 
     spec = JobSpec(

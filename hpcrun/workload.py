@@ -91,6 +91,19 @@ class Workload:
             args = options.replace_aliases(self.option_names, args)
         return (*(python if part is None else part for part in self.program), *args)
 
+    def require_ranks(self, args: tuple[str, ...], ranks: int) -> None:
+        """Refuse a number of ranks that the program does not support with these arguments.
+
+        Args:
+            args: The arguments after ``--`` on the command line.
+            ranks: The number of ranks of the job.
+
+        Raises:
+            HpcrunError: The declaration of an option excludes it.
+        """
+        if self.options is not None:
+            options.require_ranks(self.name, self.options, args, ranks)
+
 
 def bundled_names() -> list[str]:
     """Return the names of the bundled workloads."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcrun.errors import HpcrunError
-from hpcrun.options import map_option_names, parse, replace_aliases
+from hpcrun.options import map_option_names, parse, replace_aliases, require_ranks
 
 TABLE: dict[str, dict[str, Any]] = {
     "batch-size": {"default": 128, "help": "100 % of the samples of a step"},
@@ -168,6 +168,23 @@ def test_invalid_rules_are_refused(rule, message, hint):
         parse("w", {"arch": {"default": "a"}, "size": {"default": 1, "requires": [rule]}}, [])
     assert message in error.value.message
     assert hint in str(error.value.hint)
+
+
+def test_a_rule_limits_the_ranks():
+    table = {"how": {"default": "one", "requires": [{"when": "how=one|two", "min_ranks": 2, "max_ranks": 3}]}}
+    for argv, ranks in (([], 2), ([], 3), (["--how=any"], 9)):
+        require_ranks("w", table, argv, ranks)
+    for ranks, limit in ((1, "at least 2 ranks"), (4, "at most 3 ranks")):
+        with pytest.raises(HpcrunError, match=f"w: --how=two runs on {limit}, and the job has {ranks}"):
+            require_ranks("w", table, ["--how=two"], ranks)
+
+
+def test_a_hint_names_what_to_do_instead_of_a_value():
+    table = {"kind": {"default": "a", "choices": ["a", "b"], "hints": {"c": "take a"}}}
+    for value, hint in (("c", "take a"), ("d", "hpcrun workload show w lists its options")):
+        with pytest.raises(HpcrunError, match="must be one of a, b") as error:
+            parse("w", table, [f"--kind={value}"])
+        assert error.value.hint == hint
 
 
 @pytest.mark.parametrize("argv", [

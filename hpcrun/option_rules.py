@@ -1,0 +1,185 @@
+"""Rules about the values of a workload's options: choices, limits, and what depends on other options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.errors import HpcrunError, closest_match, pluralize
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule about the values of an option, from its key ``requires``, which depends on other options.
+
+    ``{ when = "arch=inception_v3", min = 75 }`` limits the values of the option, by ``min``, ``max`` or ``choices``, if
+    another option has one of some values (``"arch=vgg16|vgg19"``; the values of flags are ``true`` and ``false``).
+    ``{ option = "fine-tune" }`` requires another option if this option is given. ``{ when = "strategy=one", max_ranks =
+    1 }`` limits the ranks of the job.
+
+    Attributes:
+        when: Condition, as OPTION=VALUE, under which the rule applies; empty: always.
+        min: The smallest valid value.
+        max: The largest valid value.
+        choices: The valid values.
+        option: The option that must be given if this option is given.
+        min_ranks: The smallest valid number of ranks.
+        max_ranks: The largest valid number of ranks.
+        defaults: The defaults of all options.
+    """
+
+    defaults: Mapping[str, Any]
+    when: str = ""
+    min: float | None = None
+    max: float | None = None
+    choices: tuple[Any, ...] | None = None
+    option: str = ""
+    min_ranks: int | None = None
+    max_ranks: int | None = None
+
+    def require(self, name: str, option: str, values: Mapping[str, Any]) -> None:
+        """Refuse values that break the rule.
+
+        Args:
+            name: The workload's name.
+            option: The option to which the rule belongs.
+            values: The values of all options.
+
+        Raises:
+            HpcrunError: A value breaks the rule.
+        """
+        value, other = values[option], self.when.partition("=")[0]
+        if value is None or not self._applies(values):
+            return
+        condition = f" with {_format_option(other, values[other])}" if other else ""
+        hint = f"hpcrun workload show {name} lists its options"
+        require_in_range(name, option, {"min": self.min, "max": self.max}, value, condition)
+        if self.choices is not None and isinstance(value, bool) and value not in self.choices:
+            raise HpcrunError(f"{name}: {_format_option(option, value)} is impossible{condition}", hint=hint)
+        require_choice(name, option, self.choices, value, condition)
+        if self.option and value != self.defaults[option] and values[self.option] == self.defaults[self.option]:
+            message = f"{name}: {_format_option(option, value)} needs --{self.option}"
+            raise HpcrunError(message, hint=f"give --{self.option}, too, or omit --{option}")
+
+    def require_ranks(self, name: str, values: Mapping[str, Any], ranks: int) -> None:
+        """Refuse a number of ranks that breaks the rule.
+
+        Args:
+            name: The workload's name.
+            values: The values of all options.
+            ranks: The number of ranks of the job.
+
+        Raises:
+            HpcrunError: It breaks it.
+        """
+        low, high = self.min_ranks or 1, self.max_ranks or ranks
+        if low <= ranks <= high or not self._applies(values):
+            return
+        other, count, limit = self.when.partition("=")[0], *((high, "at most") if ranks > high else (low, "at least"))
+        message = f"{name}: {_format_option(other, values[other])} runs on {limit} {pluralize(count, 'rank')}"
+        line = f"--ntasks {count}" if count > 1 else "--nodes 1 --ntasks-per-node 1"
+        raise HpcrunError(f"{message}, and the job has {ranks}", hint=f"{line}, before --")
+
+    def _applies(self, values: Mapping[str, Any]) -> bool:
+        other, _, wanted = self.when.partition("=")
+        return not other or _format_toml_value(values[other]) in wanted.split("|")
+
+
+def read_rules(name: str, option: str, table: Mapping[str, Mapping[str, Any]]) -> list[Rule]:
+    """Read the rules of an option.
+
+    Args:
+        name: The workload's name, for messages.
+        option: The name of the option.
+        table: The declarations of all options, by name.
+
+    Raises:
+        HpcrunError: A rule has an unknown key, or names an option that does not exist.
+    """
+    defaults = {each: declaration.get("default") for each, declaration in table.items()}
+    rules = []
+    for given in table[option].get("requires", []):
+        try:
+            rule = Rule(defaults, **given)
+        except TypeError:
+            message = f"{name}: its option --{option} has an invalid rule: {given!r}"
+            raise HpcrunError(message, hint='requires = [{ when = "OPTION=VALUE", min = 75 }]') from None
+        for other in filter(None, (rule.when.partition("=")[0], rule.option)):
+            if other not in table:
+                closest_name = closest_match(other, list(table))
+                message = f"{name}: a rule of its option --{option} names --{other}, which it does not have"
+                raise HpcrunError(
+                    message, hint=f"did you mean {closest_name}?" if closest_name else "name one of its options"
+                )
+        rules.append(rule)
+    return rules
+
+
+def _format_toml_value(value: Any) -> str:
+    """Format a value as TOML does."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _format_option(option: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{option}" if value else f"--no-{option}"
+    return f"--{option}={value}"
+
+
+def require_in_range(name: str, option: str, declaration: Mapping[str, Any], value: Any, condition: str = "") -> None:
+    """Refuse a number outside of the limits of its option.
+
+    Args:
+        name: The workload's name.
+        option: The option.
+        declaration: What it declares: ``min`` and ``max``.
+        value: The value.
+        condition: Under which other option the limits hold, for the message.
+
+    Raises:
+        HpcrunError: The number is too small or too large.
+    """
+    minimum, maximum = declaration.get("min"), declaration.get("max")
+    if value is None or not ((minimum is not None and value < minimum) or (maximum is not None and value > maximum)):
+        return
+    limits = {"at least": minimum, "at most": maximum}
+    valid_range = " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
+    raise HpcrunError(
+        f"{name}: --{option}={value}: must be {valid_range}{condition}",
+        hint=f"hpcrun workload show {name} lists its options",
+    )
+
+
+def require_choice(
+    name: str,
+    option: str,
+    choices: Sequence[Any] | None,
+    value: Any,
+    condition: str = "",
+    *,
+    hints: Mapping[str, str] | None = None,
+) -> None:
+    """Refuse a value that is none of the choices of its option.
+
+    Args:
+        name: The workload's name.
+        option: The option.
+        choices: The possible values; None for any.
+        value: The value.
+        condition: Under which other option the choices hold, for the message.
+        hints: What to do instead of certain other values.
+
+    Raises:
+        HpcrunError: The value is another one.
+    """
+    if value is None or choices is None or value in choices:
+        return
+    closest_choice = closest_match(str(value), list(map(str, choices)))
+    usual = f"did you mean {closest_choice}?" if closest_choice else f"hpcrun workload show {name} lists its options"
+    raise HpcrunError(
+        f"{name}: --{option}={value}: must be one of {', '.join(map(str, choices))}{condition}",
+        hint=(hints or {}).get(str(value), usual),
+    )
