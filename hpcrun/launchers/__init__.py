@@ -17,6 +17,11 @@ REGISTRY: Registry[Launcher] = Registry(
 )
 list_names, require_launcher, load_launcher = REGISTRY.list_names, REGISTRY.require, REGISTRY.load
 
+_CYCLIC = re.compile(
+    r"(^| )(--?map-by[= ]node\b|--?bynode\b|-rr\b|-(ppn|perhost) 1\b|(--distribution[= ]|-m *)cyclic\b)", re.MULTILINE
+)
+"""Arguments of launchers that place one rank after the other on the nodes in turn: Open MPI's, Hydra's, srun's."""
+
 HOSTFILE = "$HPCRUN_RUN_DIR/hostfile"
 """The path of the hostfile for a bash word in double quotes."""
 
@@ -44,6 +49,13 @@ def build_launch_command(spec: JobSpec) -> list[str]:
     """
     words = find_launcher(spec).command(spec, HOSTFILE)
     return [*words, *spec.site.launcher_args] if words else []
+
+
+def places_cyclically(spec: JobSpec) -> bool:
+    """Return whether the launcher places ranks on the nodes in turn, instead of filling one after the other."""
+    uses_slurm = find_launcher(spec).uses_slurm
+    sbatch = (*spec.site.sbatch, *spec.resources.sbatch) if uses_slurm else ()  # srun reads SLURM_DISTRIBUTION
+    return any(_CYCLIC.search(words) for words in (" ".join(spec.site.launcher_args), *sbatch))
 
 
 def choose_cpu_bind(spec: JobSpec) -> str | None:

@@ -94,7 +94,8 @@ def launch_options(spec: JobSpec) -> list[str]:
         in_container=spec.container.python if spec.container and runtime and runtime.command else None,
         no_packages=bool(runtime and not runtime.command),
         trains_alone=spec.trains_alone,
-        framework=frameworks.launch_option(spec),
+        framework=(framework := frameworks.launch_option(spec)),
+        cyclic=framework == "tensorflow" and launchers.places_cyclically(spec),
         strict=spec.strict and ranks > 1,
     )
 

@@ -24,6 +24,7 @@
 #   --in-container PYTHON      the program starts through container.sh; the container's Python lists its packages
 #   --no-packages              do not list Python packages in provenance/
 #   --framework NAME           tensorflow: the ranks also get TF_CONFIG; none: they get no variables of frameworks (world.bash)
+#   --cyclic                   the launcher places ranks on the nodes in turn, which TF_CONFIG has to know
 #   --strict                   the job fails if its ranks have not communicated, although the program trains or uses MPI
 #   --trains-alone             the program trains, but its code uses no library for distributed training: warn if its ranks
 #                              have not communicated
@@ -196,7 +197,7 @@ hpcrun_read_launch() {  # OPTION... -- WORD...
   hpcrun_ranks=1 hpcrun_rank=0 hpcrun_local_rank=0 hpcrun_local_ranks=1 hpcrun_wired='' hpcrun_cpu_bind=''
   hpcrun_visible=CUDA_VISIBLE_DEVICES hpcrun_gpus='' hpcrun_gpus_per_rank='' hpcrun_gpu_order=''
   hpcrun_output_on_all_ranks='' hpcrun_in_container='' hpcrun_no_packages='' hpcrun_trains_alone='' hpcrun_strict=''
-  hpcrun_framework=''
+  hpcrun_framework='' hpcrun_cyclic=''
   hpcrun_ignores_failures=''
   while [[ $# -gt 0 && $1 != -- ]]; do
     case $1 in
@@ -220,6 +221,7 @@ hpcrun_read_launch() {  # OPTION... -- WORD...
       --trains-alone) hpcrun_trains_alone=yes ;;
       --strict) hpcrun_strict=yes ;;
       --framework) hpcrun_framework=$2 && shift ;;
+      --cyclic) hpcrun_cyclic=yes ;;
       *) hpcrun_fail "hpcrun_launch has no option $1" ;;
     esac
     shift

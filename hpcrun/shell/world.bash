@@ -20,6 +20,18 @@ hpcrun_read_hosts() {  # set hpcrun_hosts to the hosts in the hostfile, in order
     hpcrun_hosts+=("$line")
   done 2>/dev/null <"$HPCRUN_RUN_DIR/hostfile"
 }
+hpcrun_deal_hosts() {  # reorder hosts, those of the ranks: the nodes in turn instead of one after the other
+  local host left=("${hosts[@]}") rest=()
+  local -A seen
+  hosts=()
+  while [ ${#left[@]} != 0 ]; do
+    seen=() rest=()
+    for host in "${left[@]}"; do
+      if [ -n "${seen[$host]-}" ]; then rest+=("$host"); else hosts+=("$host") seen[$host]=yes; fi
+    done
+    left=("${rest[@]}")
+  done
+}
 hpcrun_choose_world() {
   local taken=' ' tables=() port number hex host hosts=() ports=2
   local -A count=()
@@ -27,6 +39,7 @@ hpcrun_choose_world() {
   if [ "${1-}" = tensorflow ]; then  # the host of each rank, one a line
     mapfile -t hosts < <(PYTHONSAFEPATH=1 command "$hpcrun_python" -m hpcrun hostfile --format ranks "${hpcrun_hostfile_options[@]}")
     [ ${#hosts[@]} = "$hpcrun_ranks" ] || hpcrun_fail "TF_CONFIG needs the hosts of $hpcrun_ranks ranks, but ${#hosts[@]} are known"
+    [ -z "${hpcrun_cyclic-}" ] || hpcrun_deal_hosts
     for host in "${hosts[@]}"; do count[$host]=$((${count[$host]:-0} + 1)); done
     ports=$((2 + ${count[${hosts[0]}]}))
   fi
@@ -54,6 +67,16 @@ hpcrun_choose_world() {
     hpcrun_workers+="${hpcrun_workers:+, }\"$host:$number\""
   done
 }
+hpcrun_require_host() {  # end this rank if TF_CONFIG names another host for it: TensorFlow would wait for ever
+  local workers expected own
+  IFS=', ' read -ra workers <<<"${hpcrun_workers//\"/}"
+  expected=${workers[HPCRUN_RANK]%:*} own=$(command uname -n)
+  [ -z "${TF_CONFIG-}" ] && [ "$expected" != 127.0.0.1 ] && [ "${expected%%.*}" != "${own%%.*}" ] || return 0
+  [[ " ${hpcrun_hosts[*]} " == *" $own "* ]] || return 0  # Slurm may know this host by another name
+  echo "hpcrun: ERROR: rank $HPCRUN_RANK runs on $own, and its TF_CONFIG would say $expected: the launcher places ranks in an order" \
+    "that hpcrun does not know; remove the option that orders them from the site key launcher_args" >&2
+  exit 1
+}
 hpcrun_export_world() {
   local node='' host number values=()
   hpcrun_read_hosts
@@ -71,6 +94,7 @@ hpcrun_export_world() {
   values=("$hpcrun_master" "$hpcrun_port" "$HPCRUN_NTASKS" "$HPCRUN_RANK" "$HPCRUN_LOCAL_RANK" "$hpcrun_local_ranks" "$node")
   values+=("$hpcrun_master:$((hpcrun_port + 1))" "$HPCRUN_NTASKS" "$HPCRUN_RANK")
   if [ -n "$hpcrun_workers" ]; then
+    hpcrun_require_host
     values+=("{\"cluster\": {\"worker\": [$hpcrun_workers]}, \"task\": {\"type\": \"worker\", \"index\": $HPCRUN_RANK}}")
   fi
   for number in "${!values[@]}"; do

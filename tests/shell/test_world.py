@@ -119,6 +119,28 @@ def test_the_workers_of_tensorflow(tmp_path):
     assert export(tmp_path, 2, 0, hpcrun_workers=workers, TF_CONFIG="{}")["TF_CONFIG"] == "{}"
 
 
+def test_the_workers_of_tensorflow_where_the_launcher_deals_ranks_to_the_nodes(tmp_path):
+    nodes = {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "3,1,2", "SLURM_NTASKS": "6"}
+    script = (
+        f"hpcrun_python={sys.executable} hpcrun_ranks=6 hpcrun_cyclic=yes; hpcrun_hostfile_options=(); "
+        f'source {LIBRARY}/world.bash; hpcrun_choose_world tensorflow; echo "$hpcrun_workers"'
+    )
+    (tmp_path / "hostfile").write_text("n1\nn2\nn3\n")
+    workers = json.loads(f"[{run_bash(tmp_path, script, **nodes)}]")
+    assert [address.split(":")[0] for address in workers] == ["n1", "n2", "n3", "n1", "n3", "n1"]
+    assert len(set(workers)) == 6
+
+
+def test_a_rank_on_another_host_than_tf_config_says_fails(tmp_path):
+    own = os.uname().nodename
+    hosts = f"{own}:1\nn2:1\n"
+    workers = f'"n2:12002", "{own}:12002"'
+    assert "TF_CONFIG" in export(tmp_path, 1, 0, hosts, hpcrun_workers=workers)
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        export(tmp_path, 0, 0, hosts, hpcrun_workers=workers)
+    assert f"rank 0 runs on {own}, and its TF_CONFIG would say n2" in failure.value.stderr
+
+
 def test_the_users_variables_stay(tmp_path):
     given = export(tmp_path, 1, 0, MASTER_ADDR="10.0.0.1", WORLD_SIZE=9)
     assert (given["MASTER_ADDR"], given["MASTER_PORT"], given["WORLD_SIZE"]) == ("10.0.0.1", "12000", "9")
