@@ -9,7 +9,8 @@ works with any version of Python, and then imports the `sitecustomize` that it h
 - ends a process whose exit code is not 0 before `MPI_Finalize`, which would wait for the other ranks, while they wait
   for this rank; the launcher then ends the other ranks.
 
-Programs that import `hpcrun.train` need neither of these hooks. `jax.distributed.initialize()` finds this job's ranks.
+Programs that import `hpcrun.train` need neither of these hooks, unless they use the world of another library.
+`jax.distributed.initialize()` finds this job's ranks.
 """
 
 import atexit
@@ -31,11 +32,10 @@ def main():
 
 def end_process():
     """Record whether rank 0 was in a world of all ranks; after an error, exit before MPI_Finalize."""
-    if "hpcrun.train" in sys.modules:
-        return
     exit_code = find_exit_code()
     if exit_code:
-        exit_before_finalize(exit_code)
+        if "hpcrun.train" not in sys.modules:
+            exit_before_finalize(exit_code)
     elif os.environ.get("HPCRUN_RANK") == "0" and os.environ.get("HPCRUN_RUN_DIR"):
         try:
             record_world(os.environ["HPCRUN_RUN_DIR"])
@@ -101,14 +101,17 @@ def exit_before_finalize(exit_code):
 # ---- The world -------------------------------------------------------------------------------------------------------
 def record_world(folder):
     """Record in a run directory whether this process was in a world of all ranks."""
-    sizes = {name: find_size() for name, find_size in WORLDS.items()}
+    records_itself = "hpcrun.train" in sys.modules  # the world of MPI, and that none was joined
+    sizes = {name: find_size() for name, find_size in WORLDS.items() if name != "MPI" or not records_itself}
+    if records_itself and not any(sizes.values()):
+        return
     largest_size, rank_count = max(size or 0 for size in sizes.values()), int(os.environ["HPCRUN_NTASKS"])
     if any(name in sys.modules for name in OTHER_WORLDS) or -1 in sizes.values() or largest_size >= rank_count:
         write_private(os.path.join(folder, "met"))
     elif largest_size > 1:
         reason = "rank 0 was in a world of {} ranks, of {} in the job".format(largest_size, rank_count)
         write_private(os.path.join(folder, "alone"), reason)
-    elif sizes["MPI"]:
+    elif sizes.get("MPI"):
         write_private(
             os.path.join(folder, "alone"), "MPI_COMM_WORLD has one rank in each; see mpi.type in the site file"
         )

@@ -101,3 +101,34 @@ def test_a_world_without_some_ranks_is_recorded(tmp_path, monkeypatch, state, al
     assert run_python(tmp_path, TORCH.format(*state)).stderr == b""
     found = {name: (tmp_path / name).read_text() for name in ("met", "alone") if (tmp_path / name).exists()}
     assert found == ({"alone": alone} if alone else {"met": ""})
+
+
+@pytest.mark.parametrize(
+    ("imports", "tasks", "marker", "text"),
+    [
+        ("tensorflow", 2, "met", ""),
+        ("tensorflow, hpcrun.train", 2, "met", ""),
+        ("tensorflow, hpcrun.train", 1, "alone", "rank 0 was in a world of 2 ranks, of 4 in the job"),
+        ("hpcrun.train", 0, None, ""),  # it records its own world
+    ],
+)
+def test_the_world_of_tensorflow_counts_also_beside_hpcrun_train(tmp_path, imports, tasks, marker, text):
+    eager = tmp_path / "tensorflow/python/eager"
+    eager.mkdir(parents=True)
+    for folder in (eager, eager.parent, eager.parent.parent):
+        (folder / "__init__.py").write_text("")
+    (tmp_path / "hpcrun/train").mkdir(parents=True)
+    for folder in ("hpcrun", "hpcrun/train"):
+        (tmp_path / folder / "__init__.py").write_text("")
+    (eager / "context.py").write_text(
+        "class N:\n  def __init__(self, **names): self.__dict__.update(names)\n"
+        f"server = N(cluster=N(job=[N(tasks=[1] * {tasks}), N(tasks=[1])]))\n"
+        "_context = N(_collective_ops_server_def=None, _server_def=server)\n"
+    )
+    text_of_program = f"import {imports}\n" + ("import tensorflow.python.eager.context\n" if tasks else "")
+    world = {"HPCRUN_RANK": "0", "HPCRUN_NTASKS": "3" if tasks == 2 else "4", "HPCRUN_RUN_DIR": str(tmp_path)}
+    (tmp_path / "program.py").write_text(text_of_program)
+    env = {**os.environ, **world, "PYTHONPATH": f"{LIBRARY}:{tmp_path}"}
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=env, check=True)
+    assert [name for name in ("met", "alone") if (tmp_path / name).exists()] == ([marker] if marker else [])
+    assert not marker or (tmp_path / marker).read_text() == text
