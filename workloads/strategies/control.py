@@ -1,0 +1,106 @@
+"""The end of a training with parameter servers: TensorFlow's servers run until somebody ends them.
+
+Each of the other ranks connects to the chief, which says `done` at the end. If the connection breaks before, the chief
+has ended with an error, and the launcher ends all ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from contextlib import suppress
+from typing import Any
+
+CONNECT_SECONDS = 600.0  # the chief may be late: its node may import TensorFlow slowly
+GRACE_SECONDS = 20.0  # until the launcher ends the ranks after the chief's failure
+
+
+class Chief:
+    """The chief's connections to all other ranks.
+
+    Args:
+        port: The port on which they connect.
+        ranks: The number of ranks.
+    """
+
+    def __init__(self, port: int, ranks: int) -> None:
+        self._server = socket.create_server(("", port))
+        self._server.settimeout(CONNECT_SECONDS)
+        self._connections: list[Any] = []
+        self._ranks = ranks
+
+    def await_ranks(self) -> None:
+        """Wait until all ranks have connected."""
+        while len(self._connections) < self._ranks - 1:
+            connection, _ = self._server.accept()
+            self._connections.append(connection.makefile("rw", encoding="utf-8"))
+
+    def end_ranks(self) -> None:
+        """Tell all other ranks that the training is over."""
+        for connection in self._connections:
+            print("done", file=connection, flush=True)
+
+    def finish(self) -> dict[str, float]:
+        """End all other ranks, and wait for the evaluator.
+
+        Returns:
+            Its last metrics; empty without one.
+        """
+        self.end_ranks()
+        metrics: dict[str, float] = {}
+        for connection in self._connections:
+            with suppress(OSError, ValueError):
+                metrics |= json.loads(connection.readline() or "{}")
+        return metrics
+
+
+class Member:
+    """The connection of another rank to the chief; signals that stop the job are the chief's business.
+
+    Args:
+        address: The chief's host and port.
+    """
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
+        deadline = time.monotonic() + CONNECT_SECONDS
+        while True:
+            try:
+                self._socket = socket.create_connection(address, timeout=10)
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+        self._lines = self._socket.makefile("rw", encoding="utf-8")
+
+    def is_done(self, seconds: float | None) -> bool:
+        """Wait until the chief says that the training is over.
+
+        Args:
+            seconds: How long to wait; None for ever.
+
+        Raises:
+            ConnectionError: The chief has ended without saying so.
+        """
+        self._socket.settimeout(seconds)
+        try:
+            received = self._socket.recv(4, socket.MSG_PEEK)
+        except TimeoutError:
+            return False
+        if not received:
+            time.sleep(GRACE_SECONDS)
+            raise ConnectionError("the chief, rank 0, has ended before the training")
+        return True
+
+    def leave(self, **metrics: float) -> None:
+        """Tell the chief that this rank ends.
+
+        Args:
+            **metrics: The evaluator's last metrics.
+        """
+        with suppress(OSError):
+            print(json.dumps(metrics), file=self._lines, flush=True)

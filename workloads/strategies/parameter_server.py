@@ -1,0 +1,114 @@
+"""A custom training loop for ParameterServerStrategy: workers take steps from the chief, and wait for no other worker.
+
+Keras 3's `fit` does not work with ParameterServerStrategy, and nor do its partitioned variables
+(https://www.tensorflow.org/tutorials/distribute/parameter_server_training#training_with_custom_training_loop).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+from control import Chief, Member
+from roles import assign, tf_config
+from steps import evaluate, make_test_step, means
+
+if TYPE_CHECKING:
+    import argparse
+
+    from roles import Role
+    from steps import Training
+
+
+def start_cluster(args: argparse.Namespace, addresses: list[str], rank: int) -> tuple[Role, Chief | Member]:
+    """Set this rank's TF_CONFIG, start its server, and connect it to the chief.
+
+    Args:
+        args: The options.
+        addresses: The host and port of each rank.
+        rank: This rank.
+    """
+    roles = assign(addresses, args.parameter_servers, evaluator=args.evaluator)
+    role, host = roles[rank], os.environ["MASTER_ADDR"]
+    port = int(os.environ["MASTER_PORT"])
+    config = tf_config(addresses, roles, rank, ps_of_chief=f"{host}:{port + 1}")
+    os.environ["TF_CONFIG"] = json.dumps(config)
+    print(f"rank {rank} is {role}; TF_CONFIG={os.environ['TF_CONFIG']}", flush=True)
+    os.environ["GRPC_FAIL_FAST"] = "use_caller"  # as in the tutorial: a lost worker is an error at once
+    cluster = tf.train.ClusterSpec(config["cluster"])
+    options = tf.compat.v1.ConfigProto(
+        inter_op_parallelism_threads=len(addresses) + 2
+    )  # else calls wait for each other
+    if role.job == "chief":
+        if not args.parameter_servers:
+            _SERVERS.append(tf.distribute.Server(cluster, "ps", 0, protocol="grpc", config=options))
+        return role, Chief(port, len(addresses))
+    if role.job != "evaluator":
+        _SERVERS.append(tf.distribute.Server(cluster, role.job, role.index, protocol="grpc", config=options))
+    return role, Member((host, port))
+
+
+_SERVERS: list[tf.distribute.Server] = []  # a server ends with its object
+
+
+def train(training: Training, chief: Chief) -> dict[str, float]:
+    """Train, and return the last metrics; only the chief calls this.
+
+    A signal that stops the chief ends all ranks, which ignore it themselves.
+    """
+    args, record, strategy = training.args, training.record, training.strategy
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    replica_step, test_step = training.train_step, make_test_step(training.model)
+
+    @tf.function
+    def step(iterator: tf.data.Iterator) -> tf.Tensor:
+        return strategy.run(replica_step, next(iterator))  # (3,)
+
+    @tf.function
+    def batches() -> tf.data.Dataset:  # each worker shuffles in its own way
+        seed = tf.random.uniform((), maxval=2**31, dtype=tf.int64)
+        return training.images.batches(args.batch_size, seed=seed).repeat()
+
+    iterator = iter(coordinator.create_per_worker_dataset(batches))
+    first, done = training.checkpoint.read()
+    metrics: dict[str, float] = {}
+    for epoch in range(first, args.epochs):
+        results, sums, begin = [], tf.zeros(3), time.perf_counter()
+        for number in range(done, training.steps):
+            results.append(coordinator.schedule(step, args=(iterator,)))
+            if len(results) == IN_FLIGHT or number == training.steps - 1 or record.signal:
+                coordinator.join()
+                sums, results = sum((each.fetch() for each in results), sums), []
+                record.step(epoch, number + 1, training.steps, **means(sums))
+            if record.signal:
+                training.checkpoint.write(epoch, number + 1)
+                chief.end_ranks()
+                record.stop(epoch, number + 1)
+        seconds = time.perf_counter() - begin
+        metrics = means(sums)
+        if not args.evaluator:
+            metrics |= means(evaluate(test_step, training.held_out.batches(256)), "val_")
+        training.checkpoint.write(epoch + 1, 0)
+        record.epoch(epoch, seconds, float(sums[2]) / seconds, **metrics)
+        done = 0
+    return metrics
+
+
+IN_FLIGHT = 32  # steps that workers take between two looks at their results
+
+
+def follow(training: Training, chief: Member) -> None:
+    """Validate each checkpoint until the training is over, in the process of the evaluator."""
+    test_step, last, done = make_test_step(training.model), 0, False
+    metrics: dict[str, float] = {}
+    while not done:
+        done = chief.is_done(seconds=0.5)  # asked first: the last checkpoint was written before
+        epoch, _ = training.checkpoint.read()
+        if epoch > last:
+            metrics, last = means(evaluate(test_step, training.held_out.batches(256)), "val_"), epoch
+            words = [f"{name} {value:.4f}" for name, value in metrics.items()]
+            print(f"evaluator: epoch {epoch}", *words, sep="  ", flush=True)
+    chief.leave(**metrics)

@@ -1,0 +1,95 @@
+"""The role of each rank in a cluster of TensorFlow, and the TF_CONFIG that says so.
+
+https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from dataclasses import dataclass
+
+import hpcrun.train
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a rank does.
+
+    Attributes:
+        job: ``chief``, ``worker``, ``ps`` or ``evaluator``.
+        index: Its number among the ranks of this job, from 0.
+    """
+
+    job: str
+    index: int
+
+    def __str__(self) -> str:
+        return self.job if self.job in {"chief", "evaluator"} else f"{self.job} {self.index}"
+
+
+def assign(addresses: list[str], parameter_servers: int, evaluator: bool) -> list[Role]:
+    """Return the role of each rank for ParameterServerStrategy.
+
+    Rank 0 is the chief. Parameter servers are the last rank of the last node, of the node before, and so on in turn, so
+    that they share no network as long as possible; the evaluator follows. All others are workers.
+
+    Args:
+        addresses: The host and port of each rank.
+        parameter_servers: Ranks that only hold variables.
+        evaluator: Whether one rank validates.
+
+    Raises:
+        HpcrunError: No rank is left for a worker.
+    """
+    needed = 2 + parameter_servers + evaluator
+    if len(addresses) < needed:
+        asked = f"--parameter-servers={parameter_servers}{' --evaluator' if evaluator else ''}"
+        raise hpcrun.train.HpcrunError(
+            f"--strategy=parameter-server with {asked} needs {needed} ranks or more, and the job has {len(addresses)}",
+            hint=f"hpcrun submit strategies --ntasks {needed} -- ...: a chief and at least one worker, too",
+        )
+    free = defaultdict(list)  # host -> its ranks
+    for rank, address in enumerate(addresses[1:], 1):
+        free[address.rpartition(":")[0]].append(rank)
+    special: list[int] = []
+    while len(special) < parameter_servers + evaluator:
+        special += [ranks.pop() for ranks in reversed(free.values()) if ranks]
+    roles = {rank: Role("ps", number) for number, rank in enumerate(special[:parameter_servers])}
+    if evaluator:
+        roles[special[parameter_servers]] = Role("evaluator", 0)
+    workers = (Role("worker", number) for number in range(len(addresses)))
+    roles[0] = Role("chief", 0)
+    return [roles.get(rank) or next(workers) for rank in range(len(addresses))]
+
+
+def tf_config(addresses: list[str], roles: list[Role], rank: int, ps_of_chief: str) -> dict[str, object]:
+    """Return the TF_CONFIG of a rank; the evaluator is no part of the cluster.
+
+    Args:
+        addresses: The host and port of each rank.
+        roles: The role of each rank.
+        rank: The rank.
+        ps_of_chief: The host and port of the parameter server in the chief's process, if no rank is one.
+    """
+    cluster: dict[str, list[str]] = {}
+    for job in ("chief", "worker", "ps"):
+        cluster[job] = [address for address, role in zip(addresses, roles, strict=True) if role.job == job]
+    cluster["ps"] = cluster["ps"] or [ps_of_chief]
+    return {"cluster": cluster, "task": {"type": roles[rank].job, "index": roles[rank].index}}
+
+
+def read_addresses() -> list[str]:
+    """Return the host and port of each rank, from the TF_CONFIG with a worker for each rank that hpcrun gives them.
+
+    Raises:
+        HpcrunError: This is no job of hpcrun for TensorFlow.
+    """
+    try:
+        return list(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
+    except (KeyError, ValueError):
+        raise hpcrun.train.HpcrunError(
+            "the ranks have no TF_CONFIG with a worker for each",
+            hint="hpcrun submit strategies gives them one; omit --framework, and unset TF_CONFIG",
+        ) from None

@@ -1,0 +1,111 @@
+"""The steps that all strategies of TensorFlow share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import keras
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from networks import Images
+    from record import Checkpoint, Record
+
+    Step = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training loop needs.
+
+    Attributes:
+        args: The options.
+        strategy: The strategy.
+        model: The network, created in its scope.
+        optimizer: Its optimizer, likewise.
+        images: The images for training.
+        held_out: The images for validation.
+        shard: The number of workers that read them, and which this is.
+        record: What the run leaves.
+        checkpoint: From which it continues.
+    """
+
+    args: argparse.Namespace
+    strategy: tf.distribute.Strategy
+    model: keras.Model
+    optimizer: keras.optimizers.Optimizer
+    images: Images
+    held_out: Images
+    shard: tuple[int, int]
+    record: Record
+    checkpoint: Checkpoint
+
+    @property
+    def train_step(self) -> Step:
+        """The training step of a replica."""
+        return make_train_step(self.model, self.optimizer, self.args.batch_size)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps in an epoch."""
+        return len(self.images.y) // self.args.batch_size
+
+
+def make_train_step(model: keras.Model, optimizer: keras.optimizers.Optimizer, batch_size: int) -> Step:
+    """Return the training step of a replica: (images, labels) -> sums of loss and right answers, images (3,).
+
+    Args:
+        model: The model.
+        optimizer: Its optimizer, which adds the gradients of all replicas in sync.
+        batch_size: The batch size of all replicas in sync.
+    """
+    losses = keras.losses.SparseCategoricalCrossentropy(reduction="none")
+
+    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            outputs = model(x, training=True)  # (batch, classes)
+            loss = tf.reduce_sum(losses(y, outputs)) / batch_size
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return tf.stack([loss * batch_size, _count_right(y, outputs), tf.cast(tf.shape(y)[0], tf.float32)])
+
+    return step
+
+
+def make_test_step(model: keras.Model) -> Step:
+    """Return the test step of one process: (images, labels) -> sums of loss and right answers, images (3,)."""
+    losses = keras.losses.SparseCategoricalCrossentropy(reduction="none")
+
+    @tf.function(reduce_retracing=True)
+    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        outputs = model(x, training=False)  # (batch, classes)
+        return tf.stack(
+            [tf.reduce_sum(losses(y, outputs)), _count_right(y, outputs), tf.cast(tf.shape(y)[0], tf.float32)]
+        )
+
+    return step
+
+
+def evaluate(step: Step, batches: tf.data.Dataset) -> tf.Tensor:
+    """Return the sums of loss and right answers over batches, and the number of images (3,)."""
+    return sum((step(x, y) for x, y in batches), tf.zeros(3))
+
+
+def means(sums: tf.Tensor, prefix: str = "") -> dict[str, float]:
+    """Return loss and accuracy.
+
+    Args:
+        sums: The sums of loss and right answers, and the number of images (3,).
+        prefix: What the names begin with.
+    """
+    loss, right, images = (float(each) for each in sums)
+    return {f"{prefix}loss": loss / images, f"{prefix}accuracy": right / images}
+
+
+def _count_right(y: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Return how many of the largest outputs (batch, classes) are those of the labels (batch,)."""
+    return tf.reduce_sum(tf.cast(tf.argmax(outputs, axis=1) == tf.cast(y, tf.int64), tf.float32))

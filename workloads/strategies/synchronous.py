@@ -1,0 +1,62 @@
+"""A custom training loop for one process, MirroredStrategy and MultiWorkerMirroredStrategy.
+
+Keras 3's `fit` does not work with MultiWorkerMirroredStrategy (https://github.com/keras-team/keras/issues/20585).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+from steps import evaluate, make_test_step, means
+
+if TYPE_CHECKING:
+    from steps import Training
+
+
+def train(training: Training) -> dict[str, float]:
+    """Train, and return the last metrics; all ranks call this.
+
+    A signal that stops one rank ends all of them after the same step: its number is summed with the metrics.
+    """
+    args, record, strategy = training.args, training.record, training.strategy
+    replica_step, test_step = training.train_step, make_test_step(training.model)
+
+    @tf.function
+    def step(batch: tuple[tf.Tensor, tf.Tensor], stop: tf.Tensor) -> tf.Tensor:
+        sums = strategy.run(lambda x, y: tf.concat([replica_step(x, y), [stop]], 0), batch)
+        return strategy.reduce("SUM", sums, axis=None)  # (4,)
+
+    @tf.function
+    def mean(sums: tf.Tensor) -> tf.Tensor:
+        """Return the mean of all workers' sums, which has the same ratios as their sum."""
+        return strategy.reduce("MEAN", strategy.run(lambda: sums), axis=None)
+
+    def read(epoch: int, done: int) -> tf.distribute.DistributedDataset:
+        """Return this worker's batches of an epoch after the steps that are done."""
+
+        def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            size = context.get_per_replica_batch_size(args.batch_size)
+            dataset = training.images.batches(size, shard=training.shard, seed=args.seed + epoch)
+            return dataset.skip(done * context.num_replicas_in_sync // context.num_input_pipelines)
+
+        return strategy.distribute_datasets_from_function(batches)
+
+    first, done = training.checkpoint.read()
+    metrics: dict[str, float] = {}
+    for epoch in range(first, args.epochs):
+        iterator, sums, begin = iter(read(epoch, done)), tf.zeros(4), time.perf_counter()
+        for number in range(done, training.steps):
+            sums += step(next(iterator), tf.constant(float(record.signal)))
+            record.step(epoch, number + 1, training.steps, **means(sums[:3]))
+            if sums[3]:
+                training.checkpoint.write(epoch, number + 1)
+                record.stop(epoch, number + 1)
+        seconds = time.perf_counter() - begin
+        tested = evaluate(test_step, training.held_out.batches(256, shard=training.shard))
+        metrics = means(sums[:3]) | means(mean(tested), "val_")
+        training.checkpoint.write(epoch + 1, 0)
+        record.epoch(epoch, seconds, float(sums[2]) / seconds, **metrics)
+        done = 0
+    return metrics
