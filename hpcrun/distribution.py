@@ -55,11 +55,13 @@ class FileNames:
         modules: Dotted names of imported modules, and of members of modules that the file uses.
         texts: The string constants in the file.
         comment: The framework that a comment in the file names; empty without such a comment.
+        fits: Whether the file calls a method ``fit``.
     """
 
     modules: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     comment: str = ""
+    fits: bool = False
 
     @property
     def trains(self) -> bool:
@@ -71,6 +73,12 @@ class FileNames:
         """Whether ranks that run the file may communicate, or read their rank number to divide the work."""
         reads_rank = any(_RANK.fullmatch(text) for text in self.texts)
         return self.framework != "none" or reads_rank or self._imports(COMMUNICATION_MODULES)
+
+    @property
+    def fits_under_strategy(self) -> bool:
+        """Whether it calls Keras's `fit` under a strategy for several workers, which only Keras 2 supports."""
+        legacy = "TF_USE_LEGACY_KERAS" in self.texts or self._imports(frozenset({"tf_keras"}))
+        return self.fits and self.framework == "tensorflow" and not legacy
 
     @property
     def framework(self) -> str:
@@ -117,6 +125,16 @@ def find_framework(argv: tuple[str, ...], start: Path, requested: str) -> str:
     return names.comment or names.framework.replace("none", "auto")
 
 
+def fits_under_strategy(argv: tuple[str, ...], start: Path) -> bool:
+    """Return whether a command line calls `fit` under a strategy with which `fit` of Keras 3 fails.
+
+    Args:
+        argv: The command line of one rank.
+        start: The directory in which it starts.
+    """
+    return _read_script(argv, start).fits_under_strategy
+
+
 def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
     """Return whether each rank of a command line would train a separate copy of the model.
 
@@ -143,7 +161,7 @@ def _read_script(argv: tuple[str, ...], start: Path) -> FileNames:
         return FileNames()
     files = list(_read_files(file.resolve()))
     modules, texts = (set().union(*sets) for sets in zip(*((each.modules, each.texts) for each in files), strict=True))
-    return FileNames(modules, texts, files[0].comment)
+    return FileNames(modules, texts, files[0].comment, any(each.fits for each in files))
 
 
 def _is_in(name: str, modules: frozenset[str]) -> bool:
@@ -206,6 +224,8 @@ def _collect_names(tree: ast.AST, names: FileNames) -> None:
                 full_names |= {alias.asname or alias.name: module + alias.name for alias in node.names}
             case ast.Call(args=[ast.Constant(value=str(module)), *_]) if _called_name(node.func) in _IMPORTS_BY_NAME:
                 names.modules.add(module)
+            case ast.Attribute(attr="fit"):
+                names.fits = True
             case ast.Constant(value=str(text)):
                 names.texts.add(text)
     for node in nodes:

@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import job_software, launchers, staging, workload_data
+from hpcrun import distribution, job_software, launchers, staging, workload_data
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.job_options import STAGED
 from hpcrun.launchers.variables import data_variable
@@ -151,6 +151,7 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
     return (
         *_warn_of_short_time_limit(spec),
         *_warn_of_ranks_that_train_alone(spec),
+        *_warn_of_fit_under_strategies(spec),
         *_warn_of_unknown_copies(spec),
         *_warn_of_values_that_look_like_ranges(spec),
         *job_software.container_warnings(spec),
@@ -181,6 +182,18 @@ def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:
     if spec.strict:
         raise HpcrunError(f"--strict: {warning}", hint=hint)
     return (f"{warning}\nHINT: {hint}",)
+
+
+def _warn_of_fit_under_strategies(spec: JobSpec) -> tuple[str, ...]:
+    """Warn of a script that needs Keras 2, unless the job has it."""
+    names = {*dict(spec.environment), *spec.site.environment, *os.environ}
+    if "TF_USE_LEGACY_KERAS" in names or spec.framework != "tensorflow":
+        return ()
+    if not distribution.fits_under_strategy(spec.argv, spec.directory):
+        return ()
+    warning = "the script calls fit under a strategy for several workers, which fails with Keras 3"
+    ways = "-x TF_USE_LEGACY_KERAS=1 and pip install tf_keras; or model = hpcrun.train.Model(model), or a custom loop"
+    return (f"{warning}\nHINT: {ways} (docs/strategies.md)",)
 
 
 def _warn_of_unused_templates(spec: JobSpec) -> tuple[str, ...]:

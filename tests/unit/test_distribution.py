@@ -177,6 +177,21 @@ def test_a_dry_run_says_which_framework_it_found(tmp_path, monkeypatch, cli):
     assert (code, "ERROR: --framework=pytorch: hpcrun does not know this framework" in err) == (2, True)
 
 
+def test_a_dry_run_warns_of_fit_under_a_strategy_that_keras_3_does_not_support(tmp_path, monkeypatch, cli):
+    monkeypatch.chdir(tmp_path)
+    argv = ("submit", "train.py", "--site", "slurm", "--dry-run", "-n", "2")
+    script = f"{DISTRIBUTED['a strategy']}\nmodel.fit(x, y)\n"
+    for text, options, warns in [
+        (script, (), True),
+        (DISTRIBUTED["a strategy"], (), False),
+        (script, ("-x", "TF_USE_LEGACY_KERAS=1"), False),
+        (f"import tf_keras\n{script}", (), False),
+    ]:
+        (tmp_path / "train.py").write_text(text)
+        code, _, err = cli(*argv, *options)
+        assert (code, "fails with Keras 3\nHINT: -x TF_USE_LEGACY_KERAS=1" in err) == (0, warns)
+
+
 GPU_SITE = """
 extends = "slurm"
 limits.gpus_per_node = 4
