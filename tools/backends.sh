@@ -1,5 +1,5 @@
 #!/bin/bash
-# Create .venv-backends: .venv's packages, JAX and PyTorch, for Keras's other backends (1.5 GB).
+# Create .venv-backends: .venv's packages, JAX, PyTorch and Accelerate, for Keras's other backends (1.5 GB).
 # PyPI's PyTorch for Linux on x86 requires several GB of CUDA libraries, which no test needs. So this script installs
 # PyTorch only if it requires none: PyPI's wheel for another platform, or a CPU wheel in a folder of $PIP_FIND_LINKS
 # (from https://download.pytorch.org/whl/cpu). Otherwise it skips PyTorch, and the tests of PyTorch are skipped.
@@ -18,7 +18,7 @@ if [ -z "$required" ]; then
 elif grep -qE '"name": "(nvidia|cuda)-' <<<"$required"; then
   echo "torch==$torch requires CUDA's libraries on this platform: skipped" >&2
 else
-  pip install "torch==$torch"
+  pip install "torch==$torch" accelerate
 fi
 site=$(.venv-backends/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/hpcrun-packages.pth"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.config import REPO
 from tests.mpi.ranks import backend_python
 
 pytestmark = pytest.mark.slurm
@@ -16,10 +17,10 @@ def launchers(first):
     return [first, *(pytest.param(site, marks=pytest.mark.thorough) for site in others)]
 
 
-def run_script(user, site, backend, script):
-    """Run a script with two ranks on each of two hosts; return the lines of the ranks about their world."""
-    options = ("--site", site, "-N", "2", "--ntasks-per-node", "2", "--no-gpu", "--wait")
-    submitted = user.json("submit", *options, "--", backend_python(backend), SCRIPTS / script)
+def run_script(user, site, python, script, ranks_per_node=2):
+    """Run a script on two hosts; return the lines of the ranks about their world."""
+    options = ("--site", site, "-N", "2", "--ntasks-per-node", str(ranks_per_node), "--no-gpu", "--wait")
+    submitted = user.json("submit", *options, "--", python, SCRIPTS / script)
     assert submitted["state"] == "COMPLETED", user.log(submitted)
     assert "hpcrun: WARNING" not in user.log(submitted)
     logs = sorted(Path(submitted["run_dir"]).glob("logs/rank-*.log"))
@@ -29,16 +30,36 @@ def run_script(user, site, backend, script):
 @pytest.mark.parametrize("site", launchers("mpirun"))
 def test_a_script_with_torch_distributed(user, site):
     lines = [f"world 4 rank {rank} local {rank % 2} of 2 node {rank // 2} 2 steps" for rank in range(4)]
-    assert run_script(user, site, "torch", "torch_ddp.py") == lines
+    assert run_script(user, site, backend_python("torch"), "torch_ddp.py") == lines
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("site", ["mpiexec", "mpirun", "srun-mpich"])
+def test_a_script_with_accelerate(user, site):
+    python = backend_python("torch")
+    if user.call(python, "-c", "import accelerate").returncode:
+        pytest.skip("no accelerate: bash tools/backends.sh")
+    lines = [f"world 2 rank {rank} local 0 seen 64 in 4 steps" for rank in range(2)]
+    assert run_script(user, site, python, "accelerate_loop.py", ranks_per_node=1) == lines
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("site", ["mpiexec", "srun-mpich"])  # it is built against MPICH, which mpirun does not start
+def test_a_script_with_horovod(user, site):
+    python = REPO / ".venv-horovod/bin/python"
+    if not python.exists():
+        pytest.skip("no Horovod: bash tools/horovod.sh")
+    lines = [f"world 2 rank {rank} local 0" for rank in range(2)]
+    assert run_script(user, site, python, "horovod_gradients.py", ranks_per_node=1) == lines
 
 
 @pytest.mark.parametrize("site", launchers("mpiexec"))
 def test_a_script_with_jax_distributed(user, site):
     lines = [f"world 4 rank {rank} devices 1" for rank in range(4)]
-    assert run_script(user, site, "jax", "jax_processes.py") == lines
+    assert run_script(user, site, backend_python("jax"), "jax_processes.py") == lines
 
 
 @pytest.mark.parametrize("site", launchers("srun-mpich"))
 def test_a_script_with_a_strategy_of_tensorflow(user, site):
     lines = [f"world 4 rank {rank} weight 1.500" for rank in range(4)]
-    assert run_script(user, site, "tensorflow", "multiworker.py") == lines
+    assert run_script(user, site, backend_python("tensorflow"), "multiworker.py") == lines

@@ -179,6 +179,14 @@ def test_links_in_the_docs_point_to_files():
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+def test_the_table_of_public_scripts_has_those_that_run_on_slurm():
+    rows = re.findall(r"\| `(\w+\.py)` \| srun", (ROOT / "docs/frameworks.md").read_text())
+    scripts = {file.name for file in (ROOT / "tests/slurm/frameworks").glob("*.py")}
+    assert set(rows) == scripts
+    test = (ROOT / "tests/slurm/test_frameworks.py").read_text()
+    assert all(f'"{name}"' in test for name in scripts)
+
+
 def test_no_file_suggests_installing_pypis_hpcrun():
     """PyPI's hpcrun is another project."""
     files = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout
