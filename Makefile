@@ -63,6 +63,7 @@ bench: setup  ## compare the speed of commands and communication with other prog
 	$(BIN)/python benchmarks/train.py
 	bash tools/horovod.sh || echo 'Skipping Horovod.'
 	$(BIN)/python benchmarks/allreduce.py
+	$(BIN)/python benchmarks/strategies.py
 
 clean:  ## remove the environments and build outputs
 	rm -rf dist .apptainer .venv .venv-openmpi .venv-backends .venv-bench .venv-horovod

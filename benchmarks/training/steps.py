@@ -8,6 +8,7 @@ Rank 0 prints one line of JSON. The variants are
     bare:KB     no step: MPI_Allreduce of as many bytes as the gradients have, in pieces of KB (0: in one)
     hpcrun      a step with hpcrun.train.Optimizer, which reads its settings from the environment
     mwms        a step under MultiWorkerMirroredStrategy (gRPC, RING)
+    mirrored:N  a step of N batches under MirroredStrategy with N replicas, in one process with N threads
     horovod     a step with hvd.grouped_allreduce; only without hpcrun
 """
 
@@ -58,6 +59,8 @@ class StepVariants:
         if "hpcrun" not in variants:
             tf.config.threading.set_intra_op_parallelism_threads(1)
             tf.config.threading.set_inter_op_parallelism_threads(1)
+        for variant in (each for each in variants if each.startswith("mirrored")):
+            _split_cpu(int(variant.partition(":")[2]))
         if "mwms" in variants:
             self.strategy = _strategy(self.comm)
         from networks import NETWORKS
@@ -125,6 +128,20 @@ class StepVariants:
             step = self.step(*self.model())
         return tf.function(lambda: self.strategy.run(step))
 
+    def mirrored(self, replicas: str) -> Step:
+        """Return a step under MirroredStrategy.
+
+        Args:
+            replicas: Their number; each is a part of the CPU.
+        """
+        import tensorflow as tf
+
+        devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+        strategy = tf.distribute.MirroredStrategy(devices[: int(replicas)])
+        with strategy.scope():
+            step = self.step(*self.model())
+        return tf.function(lambda: strategy.run(step))
+
     def horovod(self) -> Step:
         """Return a step with Horovod's allreduce of all gradients as one group."""
         import horovod.tensorflow as hvd
@@ -153,6 +170,14 @@ class StepVariants:
         """Return the step of a variant."""
         kind, *argument = name.split(":")
         return getattr(self, kind)(*argument)
+
+
+def _split_cpu(parts: int) -> None:
+    import tensorflow as tf
+
+    tf.config.threading.set_inter_op_parallelism_threads(parts)
+    configuration = [tf.config.LogicalDeviceConfiguration()] * parts
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], configuration)
 
 
 def _strategy(comm: MPI.Comm) -> tf.distribute.Strategy:
