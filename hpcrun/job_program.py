@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.file_hints import INTERPRETERS
 from hpcrun.job_options import STAGED
 from hpcrun.workload_data import is_certainly_missing
 
@@ -18,10 +19,39 @@ if TYPE_CHECKING:
 
     from hpcrun.spec import JobSpec
 
-_INTERPRETERS = {".R": "Rscript", ".r": "Rscript", ".jl": "julia", ".pl": "perl"}
-"""Interpreters by file name extension, for scripts that bash would run as bash code without a #! line."""
-
 _BINARY = b"\x7fELF"
+
+_ONE_PER_NODE = {"torchrun", "accelerate", "deepspeed"}
+"""Launchers that frameworks expect once on each node."""
+
+LAUNCHERS = {
+    *("mpirun", "mpiexec", "mpiexec.hydra", "srun", "aprun", "jsrun", "flux", "horovodrun", "tarantella"),
+    *_ONE_PER_NODE,
+}
+"""Programs that start ranks, as hpcrun does."""
+
+
+class SecondLauncherError(HpcrunError):
+    """Each rank of a job would start a launcher."""
+
+
+def require_one_launcher(spec: JobSpec) -> None:
+    """Refuse a launcher as the program of several ranks, unless it is one that starts the ranks of its node alone.
+
+    Raises:
+        SecondLauncherError: The program is a launcher.
+    """
+    name, ranks = Path(_command_line(spec)[0]).name, spec.resources.ranks
+    if name not in LAUNCHERS or ranks == 1 or (name in _ONE_PER_NODE and ranks == spec.resources.nodes):
+        return
+    what = f"each of the {ranks} ranks would start {name}"
+    alone = f"for one {name} a node: --ntasks-per-node=1" if name in _ONE_PER_NODE else f"for one {name}: --ntasks=1"
+    raise SecondLauncherError(what, hint=f"hpcrun starts the ranks: name the program that {name} starts; {alone}")
+
+
+def _command_line(spec: JobSpec) -> tuple[str, ...]:
+    """Return the command line of one rank; of a sweep, that of its first task."""
+    return spec.argv or spec.tasks[0].argv
 
 
 def require_program(argv: Sequence[str], spec: JobSpec) -> None:
@@ -74,7 +104,7 @@ def _require_script(argv: Sequence[str], spec: JobSpec) -> None:
     name = Path(argv[0]).name
     script = argv[1] if len(argv) > 1 else ""
     is_script = name.startswith("python") and script.endswith(".py")
-    is_script |= name in {"bash", "sh", *_INTERPRETERS.values()} and Path(script).suffix in {".sh", *_INTERPRETERS}
+    is_script |= name in {"bash", "sh", *INTERPRETERS.values()} and Path(script).suffix in {".sh", *INTERPRETERS}
     if not is_script or script.startswith("-"):
         return
     file = spec.directory / paths.expand_user(script)
@@ -85,14 +115,10 @@ def _require_script(argv: Sequence[str], spec: JobSpec) -> None:
         raise HpcrunError(f"{script}: there is no such script in {file.parent}", hint=hint)
 
 
-def find_warnings(argv: Sequence[str], spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning about a program that is not on PATH of this host, unless the job has another PATH.
-
-    Args:
-        argv: The program and its arguments.
-        spec: The job.
-    """
-    if spec.container or not argv or "/" in argv[0] or "$" in argv[0] or shutil.which(argv[0]) or _has_own_path(spec):
+def find_warnings(spec: JobSpec) -> tuple[str, ...]:
+    """Return a warning about a program that is not on PATH here, unless the job has another PATH."""
+    argv = _command_line(spec)
+    if spec.container or "/" in argv[0] or "$" in argv[0] or shutil.which(argv[0]) or _has_own_path(spec):
         return ()
     where_text = "" if spec.transport == "host" else ", and may be missing on the nodes, too"
     return (f"{argv[0]} is not on PATH here{where_text}",)
@@ -114,7 +140,7 @@ def _require_interpreter(argv: Sequence[str], file: Path, first_line: bytes) -> 
     if fault and file.suffix == ".py":
         command = shlex.join(["hpcrun", "submit", name, *(["--", *argv[1:]] if argv[1:] else [])])
         raise HpcrunError(f"{name} {fault}", hint=f"without --, hpcrun starts it with Python: {command}")
-    if fault and (program := _INTERPRETERS.get(file.suffix)):
+    if fault and (program := INTERPRETERS.get(file.suffix)):
         raise HpcrunError(f"{name} {fault}", hint=f"start it with its interpreter: -- {program} {shlex.join(argv)}")
     if not is_executable:
         bash_hint = f", or start it with bash: -- bash {shlex.join(argv)}" if first_line.startswith(b"#!") else ""

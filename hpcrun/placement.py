@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -189,6 +190,10 @@ def _plan_in_partition(
             merged_resources, gpus_on_node = _replace_gpus(merged_resources), 0
     warnings += _warn_of_missing_units(requested_resources)
     warnings += warn_of_misspelled_names(requested_resources, site) if target.scheduler.has_queue else []
+    if target.scheduler.has_queue and requested_resources.mail_user and not merged_resources.mail_type:
+        warnings.append(
+            f"--mail-user={requested_resources.mail_user} gets no mail without --mail-type, such as END,FAIL"
+        )
     if request.no_gpu:
         merged_resources, gpus_on_node = _replace_gpus(merged_resources), 0
     if (
@@ -211,12 +216,19 @@ def _plan_in_partition(
 
 
 def _warn_of_missing_units(requested_resources: Resources) -> Iterator[str]:
-    """Warn of a time limit or a memory size whose unit in Slurm is probably smaller than the user expects."""
+    """Warn of a time limit or a memory size whose unit in Slurm is probably smaller than the user expects.
+
+    Refuse a memory size in which no program starts.
+    """
     sizes = {"--mem": requested_resources.mem, "--mem-per-gpu": requested_resources.mem_per_gpu}
     if not (requested_resources.time or any(sizes.values())):
         return
     from hpcrun import resource_hints
 
+    for option, size in sizes.items():
+        if re.fullmatch(r"[1-9]\d?", str(size)):  # no program starts with so little
+            hint = f"{option}={size}G for {size} GiB, {option}={size}M for {size} MiB"
+            raise HpcrunError(f"{option}={size} is {size} MiB, as in sbatch", hint=hint)
     warnings = [resource_hints.explain_small_memory(option, size) for option, size in sizes.items()]
     yield from filter(None, [resource_hints.explain_short_time(requested_resources.time), *warnings])
 

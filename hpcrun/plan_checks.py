@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from importlib.util import find_spec
@@ -11,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import distribution, job_software, launchers, staging, workload_data
+from hpcrun import distribution, job_program, job_software, launchers, staging, workload_data
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.job_options import STAGED
 from hpcrun.launchers.variables import data_variable
@@ -153,7 +152,7 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
         *_warn_of_ranks_that_train_alone(spec),
         *_warn_of_fit_under_strategies(spec),
         *_warn_of_unknown_copies(spec),
-        *_warn_of_values_that_look_like_ranges(spec),
+        *job_program.find_warnings(spec),
         *job_software.container_warnings(spec),
         *_warn_of_unused_templates(spec),
         *missing_layers(),
@@ -230,21 +229,3 @@ def _warn_of_unknown_copies(spec: JobSpec) -> tuple[str, ...]:
     copy_names = ", ".join(f"{STAGED}/{name}" for name in spec.staged.values())
     copies_text = f"the copies are {copy_names}" if copy_names else "there are none without --stage-in or --unpack"
     return (f"the program's arguments contain {', '.join(unknown_copies)}, but {copies_text}",)
-
-
-def _warn_of_values_that_look_like_ranges(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning about each axis of a sweep with a single value that looks like a range, such as ``1-5``."""
-    axes: dict[str, set[str]] = {}
-    for name, value in (pair for task in spec.tasks for pair in task.values):
-        axes.setdefault(name, set()).add(value)
-    single_values = [(name, min(values)) for name, values in axes.items() if len(values) == 1]
-    warnings = []
-    for name, value in single_values:
-        if re.fullmatch(r"\d+([-:]\d+){1,2}", value):
-            advice = f"a range is {name}={'..'.join(re.split('[-:]', value))}"
-        elif re.fullmatch(r"\d*\.\d+([-:]\d*\.\d+){1,2}", value):
-            advice = f"list several: {name}={','.join(re.split('[-:]', value))}"
-        else:
-            continue
-        warnings.append(f"--sweep {name}={value} is one value; {advice}")
-    return tuple(warnings)

@@ -62,11 +62,11 @@ def propose_value(field: str, value: object) -> str:
 
 
 def explain_short_time(time: object) -> str:
-    """Return a warning about a time limit MM:SS of less than 5 minutes, which may stand for HH:MM; else empty."""
-    short_match = re.fullmatch(r"0?([1-4]):([0-5]\d)", str(time))
-    if not short_match:
+    """Return a warning about a time limit of some minutes and seconds that may have been meant as hours; else empty."""
+    short = re.fullmatch(r"0?([1-4]):([0-5]\d)|(?:(12|24|36|48|72|96):(00))", str(time))
+    if not short:
         return ""
-    minutes, seconds = map(int, short_match.groups())
+    minutes, seconds = (int(number) for number in short.groups() if number)
     return f"--time={time} is {minutes} min {seconds} s; --time={time}:00 is {minutes} h {seconds} min"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import job_software, placement, plan_checks, staging, sweep, workload
+from hpcrun import job_program, job_software, placement, plan_checks, staging, sweep, workload
 from hpcrun.errors import HpcrunError
 from hpcrun.job_paths import find_run_root
 from hpcrun.jobs import run_arguments, run_creation
@@ -102,6 +102,7 @@ def plan(
     run_dir = run_creation.new_run_directory(run_root, job_placement.resources.job_name or program.name)
     snapshot, snapshot_warnings = _plan_snapshot(request, job_placement.site, commands, run_dir, copied)
     spec = build_spec(request, job_placement, commands, run_dir, snapshot)
+    job_program.require_one_launcher(spec)
     script = render(spec)
     return Plan(
         spec,

@@ -52,7 +52,19 @@ def parse_axis(word: str) -> Axis:
     if "," not in text and len(words := text.split()) > 1:
         hint = f"commas separate values: --sweep {name}={','.join(words)}; an argument with one value goes after --"
         raise HpcrunError(f"--sweep {word}: blanks separate no values", hint=hint)
+    _require_no_other_range(name, text)
     return name, tuple(value for part in text.split(",") for value in _expand_range(name, part.strip()))
+
+
+def _require_no_other_range(name: str, text: str) -> None:
+    """Refuse a single value that is a range elsewhere: ``1-5``, ``1:9:2``, ``0.1:0.5``."""
+    if re.fullmatch(r"\d+([-:]\d+){1,2}", text):
+        hint = f"a range is --sweep {name}={'..'.join(re.split('[-:]', text))}"
+    elif re.fullmatch(r"\d*\.\d+([-:]\d*\.\d+){1,2}", text):
+        hint = f"list several: --sweep {name}={','.join(re.split('[-:]', text))}"
+    else:
+        return
+    raise HpcrunError(f"--sweep {name}={text} is one value", hint=f"{hint}; one value goes after --: --{name}={text}")
 
 
 def _expand_range(name: str, value_text: str) -> list[str]:

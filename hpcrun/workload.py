@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcrun import distribution, options, paths
+from hpcrun import distribution, file_hints, options, paths
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.resources import Resources
 from hpcrun.workload_data import Data
@@ -187,15 +187,6 @@ def _is_wrong_pair(error: SyntaxError) -> bool:
     )
 
 
-def has_sbatch_lines(script: Path) -> bool:
-    """Return whether a script has #SBATCH lines."""
-    try:
-        with script.open("rb") as file:
-            return any(line.startswith(b"#SBATCH ") for line in file.read(65536).splitlines())
-    except OSError:
-        return False
-
-
 def _printable_name(name: str) -> str:
     """Replace the unprintable characters in a file name by dashes, for a job name."""
     return "".join(character if character.isprintable() else "-" for character in name)
@@ -280,13 +271,12 @@ def _suggest_without_quotes(target: str) -> str:
 def _explain_unknown(target: str, path: Path) -> HpcrunError:
     """Return the error about a target that is no workload, folder or Python script."""
     if path.is_file():
-        program = target if "/" in target else f"./{target}"
-        hint = f"any program goes after --: hpcrun submit -- {shlex.quote(program)}"
-        if has_sbatch_lines(path):
+        starter = file_hints.find_interpreter(path)
+        program = [*starter, target if "/" in target or starter else f"./{target}"]
+        hint = f"any program goes after --: hpcrun submit -- {shlex.join(program)}"
+        if file_hints.batch_options(path):
             hint += "; hpcrun reads no #SBATCH lines, so give their options before --"
-        if path.suffix == ".ipynb":
-            hint = f"jupyter nbconvert --to script {shlex.quote(target)} makes one of the notebook"
-        return HpcrunError(f"{target} is not a Python script", hint=hint)
+        return HpcrunError(f"{target} is not a Python script", hint=file_hints.advise(target, path) or hint)
     if command := _suggest_without_quotes(target):
         return HpcrunError(f"there is no workload, folder or script {target!r}", hint=f"without quotes: {command}")
     if target == "help":

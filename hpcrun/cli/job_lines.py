@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import shutil
@@ -9,14 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.cli.synonyms import FLAGS, LAUNCHERS, OPTIONS, WRAPPERS
+from hpcrun.cli.batch_options import translate_resources
+from hpcrun.cli.synonyms import FLAGS, OPTIONS, WRAPPERS
 from hpcrun.errors import closest_match
+from hpcrun.file_hints import find_interpreter
+from hpcrun.job_program import LAUNCHERS
 from hpcrun.resource_hints import propose_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_OPTION, _UNKNOWN, _WORD = "option of hpcrun", "unknown option", "word"
+OPTION, _UNKNOWN, _WORD = "option of hpcrun", "unknown option", "word"
 _COUNTS = dict.fromkeys(["--mca", "-mca", "-env", "-genv", "--gmca", "--pmixmca", "--prtemca"], 2)
 """Number of values of launchers' options that take more than one value."""
 
@@ -76,14 +80,25 @@ class JobLine:
                 else self._join(options, [], program_arguments)
             )
         target_index = next((index for index, part in enumerate(self.parts) if part.kind == _WORD), len(self.parts))
-        options = [word for part in self.parts if part.kind == _OPTION for word in part.words]
-        other_parts = [part for index, part in enumerate(self.parts) if part.kind != _OPTION and index != target_index]
+        options = [word for part in self.parts if part.kind == OPTION for word in part.words]
+        other_parts = [part for index, part in enumerate(self.parts) if part.kind != OPTION and index != target_index]
         program_arguments = [*(word for part in other_parts for word in part.words), *self.behind]
         if self.argv[0] != "resubmit" and is_program(self.target):
             is_here = "." in self.target or Path(self.target).exists()
-            prefix = "./" if is_here and "/" not in self.target and not shutil.which(self.target) else ""
-            return self._join(options, [], [f"{prefix}{self.target}", *program_arguments])
+            starter = find_interpreter(Path(self.target)) if Path(self.target).is_file() else []
+            needs_prefix = is_here and not starter and "/" not in self.target and not shutil.which(self.target)
+            return self._join(options, [], [*starter, f"{'./' * needs_prefix}{self.target}", *program_arguments])
         return self._join(options, [self.target] if self.target else [], program_arguments)
+
+    def translated(self) -> str:
+        """Return the corrected line of another command, whose options before the target become hpcrun's."""
+        first = next((number for number, part in enumerate(self.parts) if part.kind == _WORD), len(self.parts))
+        words = [
+            self._translate(part) if part.kind == _UNKNOWN and number < first else part.words
+            for number, part in enumerate(self.parts)
+        ]
+        behind = ["--", *self.behind] if self.behind else []
+        return JobLine([self.argv[0], *itertools.chain(*words), *behind], self.params).corrected()
 
     def _launched(self) -> tuple[list[str], list[str]]:
         """Return the options of the line and of its launcher as hpcrun's options, and the program's command line."""
@@ -92,12 +107,9 @@ class JobLine:
         for index, part in enumerate(self.parts):
             word, *value = part.words
             following_words = [
-                word
-                for other_part in self.parts[index + 1 :]
-                if other_part.kind != _OPTION
-                for word in other_part.words
+                word for other_part in self.parts[index + 1 :] if other_part.kind != OPTION for word in other_part.words
             ]
-            if part.kind == _OPTION:
+            if part.kind == OPTION:
                 options += part.words
             elif part.kind == _UNKNOWN and word in {"-m", "-c"} and value and (python or word == "-m"):
                 if not value[0].startswith("torch.distributed."):
@@ -115,22 +127,13 @@ class JobLine:
         return options, words_behind or ["SCRIPT"]
 
     def _options_after(self, number: int, options: list[str]) -> list[str]:
-        return [*options, *(word for part in self.parts[number + 1 :] if part.kind == _OPTION for word in part.words)]
+        return [*options, *(word for part in self.parts[number + 1 :] if part.kind == OPTION for word in part.words)]
 
     def _translate(self, part: _Part) -> list[str]:
-        """Return the option of hpcrun that corresponds to an option of a launcher; empty if there is none."""
-        name, equals, value = part.words[0].partition("=")
-        value = value if equals else "".join(part.words[1:2])
-        known_options = {name for param in self.params for name in param.opts}
-        names = {name.replace("_", "-"), f"-{name}"}  # Hydra's -ppn is --ppn
-        hpcrun_option = next(
-            (option for option, words in OPTIONS.items() if names & {*words.split()} and option in known_options), ""
-        )
-        return (
-            shlex.split(assign(hpcrun_option, adapt(value, name, hpcrun_option, count_nodes(self.argv))))
-            if hpcrun_option
-            else []
-        )
+        """Return hpcrun's option for a launcher's; nothing without one."""
+        if part.words[0] == "-l":
+            return translate_resources(part.words[1:])
+        return _translate_option(part.words, self.params, count_nodes(self.argv))
 
     def _join(self, options: list[str], target: list[str], words_behind: list[str]) -> str:
         if target and self.parts and self.parts[0].words[0] == target[0]:
@@ -151,7 +154,7 @@ class JobLine:
             is_long = name in _OTHER_NAMES or (word[2:].isalpha() and any(_is_starter(part.words[0]) for part in parts))
             if name in known_options or (word[:2] in options_with_value and not is_long):  # -N2
                 takes_next = word in options_with_value and bool(words)
-                parts.append(_Part(_OPTION, (word, words.pop(0)) if takes_next else (word,)))
+                parts.append(_Part(OPTION, (word, words.pop(0)) if takes_next else (word,)))
             elif word.startswith("-") and len(word) > 1:
                 values: list[str] = []
                 while not equals and words and len(values) < _COUNTS.get(name, 1) and _may_be_value(words[0], parts):
@@ -160,6 +163,37 @@ class JobLine:
             else:
                 parts.append(_Part(_WORD, (word,)))
         return parts
+
+
+def translate_options(lines: Sequence[str], params: Sequence[Any]) -> list[list[str]]:
+    """Return hpcrun's options for those of a batch script, each with its value; those without one are left out.
+
+    Args:
+        lines: One option each: ``--nodes=2``, ``-l walltime=1:00:00``.
+        params: Click's parameters of the command.
+    """
+    known = {name for param in params for name in param.opts}
+    found: list[list[str]] = []
+    for line in lines:
+        match = re.fullmatch(r"(-\w|--?[\w-]+)[= ]*(.*)", line)
+        name, value = match.groups() if match else (line, "")
+        if name == "-l":
+            found += [[option] for option in translate_resources([value])]
+        elif name in known - {"-o", "-e", "-W", "-x"}:
+            found.append(shlex.split(assign(name, value)))
+        else:
+            found.append(_translate_option([name, value], params, 1))
+    return [option for option in found if option]
+
+
+def _translate_option(words: Sequence[str], params: Sequence[Any], nodes: int) -> list[str]:
+    """Return hpcrun's option for another program's; nothing without one."""
+    name, equals, value = words[0].partition("=")
+    value = value if equals else "".join(words[1:2])
+    known = {name for param in params for name in param.opts}
+    names = {name.replace("_", "-"), f"-{name}"}  # Hydra's -ppn is --ppn
+    meant = next((option for option, words in OPTIONS.items() if names & {*words.split()} and option in known), "")
+    return shlex.split(assign(meant, adapt(value, name, meant, nodes))) if meant else []
 
 
 def _is_script(words: Sequence[str]) -> bool:
@@ -204,6 +238,14 @@ def count_nodes(argv: Sequence[str]) -> int:
     """Return the number of nodes that a command line requests."""
     match = re.search(r" (?:-N *|--n?nodes[= ])([1-9]\d*) ", f" {' '.join(argv)} ")
     return int(match[1]) if match else 1
+
+
+def count_ranks_per_node(argv: Sequence[str]) -> int:
+    """Return the number of ranks on each node that a command line requests."""
+    line = f" {' '.join(argv)} "
+    per_node = re.search(r" --(?:n-per-node|ntasks-per-node)[= ]([1-9]\d*) ", line)
+    in_all = re.search(r" (?:-n *|--ntasks[= ])([1-9]\d*) ", line)
+    return int(per_node[1]) if per_node else -(-int(in_all[1]) // count_nodes(argv)) if in_all else 1
 
 
 def adapt(value: str, typed_option: str, option: str, nodes: int = 1) -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hpcrun.cli.job_lines import JobLine, is_program, is_python
-from hpcrun.cli.synonyms import PLACES
+from hpcrun import file_hints
+from hpcrun.cli.job_lines import OPTION, JobLine, is_program, is_python, translate_options
+from hpcrun.cli.synonyms import ARGUMENTS, PLACES, QUEUE_COMMANDS
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -28,10 +29,8 @@ def explain_job(error: Any, path: str, argv: Sequence[str]) -> HpcrunError | Non
     if path not in {"hpcrun submit", "hpcrun run"} or not error.ctx:
         return None
     line = JobLine(argv, error.ctx.command.params)
-    if line.target in PLACES:
-        script = next((word for word in argv if word.endswith(".py")), "SCRIPT")
-        hint = PLACES[line.target].format(line=f"{path} {shlex.quote(script)}")
-        return HpcrunError(f"{path} takes one workload or script, and got {line.target}", hint=hint)
+    if misplaced := _explain_misplaced(error, path, argv, line):
+        return misplaced
     extra = error.message.replace("(s)", "").partition("(")[2].rpartition(")")[0].split()
     if not extra and not hasattr(error, "possibilities"):
         is_launched = line.launcher and isinstance(error, typer.BadParameter) and "-np" in argv
@@ -47,17 +46,83 @@ def require_workload(ctx: Any, argv: Sequence[str]) -> None:
     Raises:
         HpcrunError: The target is a launcher or a program.
     """
-    from hpcrun.workload import has_sbatch_lines
-
     line = JobLine(argv, ctx.command.params)
     file = Path(line.target)
     if line.launcher and not file.exists():
         raise _explain_launcher(line, ctx.command_path, [])
     if file.is_file() and is_program(line.target):
-        hint = f"any program goes after --: {line.corrected()}"
-        if has_sbatch_lines(file):
-            hint += "; hpcrun reads no #SBATCH lines, so give their options before --"
-        raise HpcrunError(f"{line.target} is not a Python script", hint=hint)
+        raise HpcrunError(f"{line.target} is not a Python script", hint=explain_file(line, ctx.command.params))
+
+
+def explain_file(line: JobLine, params: Sequence[Any]) -> str:
+    """Return the hint for a line whose target is a file, but no Python script."""
+    file = Path(line.target)
+    if hint := file_hints.advise(line.target, file):
+        return hint
+    if options := file_hints.batch_options(file):
+        return _translate_batch_script(line, params, options, file_hints.launch_line(file))
+    return f"any program goes after --: {line.translated()}"
+
+
+def _explain_misplaced(error: Any, path: str, argv: Sequence[str], line: JobLine) -> HpcrunError | None:
+    """Explain programs that hpcrun starts itself, and an option for all arguments; None for others."""
+    if line.target in PLACES:
+        script = next((word for word in argv if word.endswith(".py")), "SCRIPT")
+        hint = PLACES[line.target].format(line=f"{path} {shlex.quote(script)}")
+        return HpcrunError(f"{path} takes one workload or script, and got {line.target}", hint=hint)
+    if getattr(error, "option_name", "") in ARGUMENTS:
+        return _explain_arguments(error.option_name, path, argv, line.params)
+    if line.target in QUEUE_COMMANDS and not Path(line.target).exists():
+        hint = hint_without_queue_command(argv, line.params)
+        return HpcrunError(f"hpcrun calls the command that queues the job itself, and got {line.target}", hint=hint)
+    return None
+
+
+def _explain_arguments(name: str, path: str, argv: Sequence[str], params: Sequence[Any]) -> HpcrunError:
+    """Explain an option with the program's own arguments: ``--args "--lr 0.1"``."""
+    words = list(argv)
+    number = next(number for number, word in enumerate(words) if word.partition("=")[0] == name)
+    value = words[number].partition("=")[2] or "".join(words[number + 1 : number + 2])
+    end = number + (1 if "=" in words[number] else 2)
+    line = JobLine([*words[:number], *words[end:], *([] if "--" in words else ["--"]), *value.split()], params)
+    hint = f"a program's own arguments go after --: {line.corrected()}"
+    return HpcrunError(f"{path} has no option {name}", hint=hint)
+
+
+def hint_without_queue_command(argv: Sequence[str], params: Sequence[Any]) -> str:
+    """Return the hint for ``submit sbatch -N 2 job.sh``: the line without ``sbatch``, its options as hpcrun's."""
+    command = next(word for word in argv if word in QUEUE_COMMANDS)
+    line = JobLine([word for word in argv if word != command], params)
+    if line.target.endswith(".py") or not Path(line.target).is_file():
+        return f"did you mean {line.translated()}?"
+    return explain_file(line, params)
+
+
+def _translate_batch_script(line: JobLine, params: Sequence[Any], options: Sequence[str], launched: list[str]) -> str:
+    """Return the line of hpcrun for a batch script: its options, and what it launches."""
+    own = [word for part in line.parts if part.kind == OPTION for word in part.words]
+    given = {name for param in params for word in own if word.partition("=")[0] in param.opts for name in param.opts}
+    found = translate_options(options, params)
+    translated = [word for option in found if option[0].partition("=")[0] not in given for word in option]
+    argv = [line.argv[0], *translated, *own, *launched] if launched else [line.argv[0], *translated, *line.argv[1:]]
+    both = JobLine(argv, params).corrected()
+    if launched:
+        return f"hpcrun writes the job script, and starts what yours starts: {both}"
+    return f"hpcrun reads no #SBATCH lines; any program goes after --: {both}"
+
+
+def explain_second_launcher(error: HpcrunError, ctx: Any, argv: Sequence[str]) -> HpcrunError:
+    """Return the error for ``-- mpirun -n 4 ./a.out`` with the line that was meant.
+
+    Args:
+        error: The error of `hpcrun.job_program.require_one_launcher`.
+        ctx: Click's context of the command.
+        argv: The arguments of hpcrun.
+    """
+    start = argv.index("--")
+    line = JobLine([*argv[:start], Path(argv[start + 1]).name, *argv[start + 2 :]], ctx.command.params)
+    alone = (error.hint or "").partition("; ")[2]
+    return HpcrunError(error.message, hint=f"hpcrun starts the ranks: {line.corrected()}; {alone}")
 
 
 def _is_value_of_unknown(word: str, error: Any, argv: Sequence[str]) -> bool:

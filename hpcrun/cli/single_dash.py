@@ -6,8 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli.job_lines import assign
-from hpcrun.cli.synonyms import ADVICE, LAUNCHERS, OPTIONS, SBATCH
+from hpcrun.cli.synonyms import ADVICE, OPTIONS, SBATCH
 from hpcrun.errors import HpcrunError
+from hpcrun.job_program import LAUNCHERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,6 @@ import typer
 
 from hpcrun.cli import completion, output
 from hpcrun.cli.job_parameters import JOB, JobParameters, SplitCommand, option, with_job_parameters
-from hpcrun.cli.synonyms import LAUNCHERS
 from hpcrun.errors import HpcrunError
 from hpcrun.scheduler import find_scheduler
 from hpcrun.sweep import parse_axis
@@ -127,7 +126,12 @@ def _prepare(ctx: typer.Context, parameters: JobParameters, target: str | None, 
 
         require_workload(ctx, sys.argv[1:])
     request = make_request(ctx, parameters, target=target, **more)
-    plan = submission.prepare(request)
+    try:
+        plan = submission.prepare(request)
+    except job_program.SecondLauncherError as error:
+        from hpcrun.cli.job_mistakes import explain_second_launcher
+
+        raise explain_second_launcher(error, ctx, sys.argv[1:]) from None
     for name, value in request.environment:
         if another := re.search(r"[, ]([A-Z][A-Z0-9_]*)=", value):
             what = f"WARNING: -x {name}={value} sets one variable; for {another[1]}, repeat it:"
@@ -136,13 +140,6 @@ def _prepare(ctx: typer.Context, parameters: JobParameters, target: str | None, 
     for word in _find_misplaced_options(ctx, target, request.args):
         if word != "--dry-run" or not parameters.dry_run:
             output.message(f"WARNING: {word} after -- is an argument of the program; before --, it is hpcrun's")
-    for warning in job_program.find_warnings(request.args, plan.spec) if target is None else ():
-        output.message(f"WARNING: {warning}")
-    if target is None and (program := Path(request.args[0]).name) in LAUNCHERS and plan.spec.resources.ranks > 1:
-        output.message(
-            f"WARNING: each of the {plan.spec.resources.ranks} ranks would start {program}\n"
-            f"HINT: hpcrun starts the ranks: name the program that {program} starts, and give the ranks with --ntasks"
-        )
     show_plan(plan, parameters)
     return plan
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 COMMANDS = {
     "hpcrun": {
-        "status": "ps ls list queue squeue jobs job sacct qstat info",
-        "logs": "tail log output cat attach",
-        "cancel": "kill stop scancel delete qdel abort end",
-        "submit": "sbatch start launch qsub train create",
-        "run": "exec srun mpirun mpiexec",
+        "status": "ps ls list queue squeue jobs job sacct qstat bjobs showq sq info",
+        "logs": "tail log output cat attach bpeek",
+        "cancel": "kill stop scancel delete qdel bkill abort end",
+        "submit": "sbatch start launch qsub bsub msub oarsub condor_submit train create",
+        "run": "exec srun mpirun mpiexec salloc",
         "resubmit": "rerun retry requeue repeat",
         "resume": "continue restart",
         "why": "explain debug diagnose reason",
@@ -21,7 +21,7 @@ COMMANDS = {
         "doctor": "check test verify health",
         "site init": "init setup configure",
         "site list": "sites clusters",
-        "site show": "sinfo scontrol partitions nodes limits",
+        "site show": "sinfo scontrol partitions nodes limits qhost pbsnodes bqueues bhosts queues",
         "workload list": "workloads models examples",
         "--help": "help man usage",
         "--version": "version",
@@ -94,14 +94,14 @@ SBATCH = (
 )
 """Options of sbatch(1) that hpcrun passes on in ``--sbatch``."""
 
+QUEUE_COMMANDS = {"sbatch", "qsub", "bsub", "msub", "oarsub", "condor_submit", "submitit"}
+"""Programs that queue jobs, as ``hpcrun submit`` does."""
+
+ARGUMENTS = {"--args", "--arg", "--arguments", "--script-args", "--program-args", "--extra-args", "--params"}
+"""What other programs call the option for a program's own arguments."""
+
 FLAGS = {"--dry-run", "--no-gpu", "--wait", "--json", "--yes", "--version"}
 """Options without a value, among those above."""
-
-LAUNCHERS = {
-    *("mpirun", "mpiexec", "mpiexec.hydra", "srun", "aprun", "jsrun", "flux", "torchrun", "horovodrun", "accelerate"),
-    *("deepspeed", "tarantella"),
-}
-"""Programs that start ranks, as hpcrun does."""
 
 PLACES = {
     **dict.fromkeys(
@@ -124,6 +124,7 @@ QUEUE = "a command that queues jobs"
 ADVICE = {
     "hpcrun submit": {
         "--array -a --grid --param": "--sweep NAME=1..5 runs a task for each value of an option of the program",
+        "-pe": "--ntasks=N gives the number of ranks, --ntasks-per-node=N that of each node",
         "--wrap": "any command goes after --: hpcrun submit -- COMMAND",
         "--chdir -D --workdir --cwd": "jobs run in the folder in which they are submitted: cd there first",
         "--python --venv --conda --conda-env --virtualenv": "jobs use the Python of the active environment, or the "

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hpcrun.cli.job_lines import JobLine, adapt, assign, count_nodes, is_program
-from hpcrun.cli.job_mistakes import explain_job
-from hpcrun.cli.synonyms import ADVICE, COMMANDS, OPTIONS, QUEUE, SBATCH
+from hpcrun.cli.batch_options import translate_resources
+from hpcrun.cli.job_lines import JobLine, adapt, assign, count_nodes, count_ranks_per_node
+from hpcrun.cli.job_mistakes import explain_job, hint_without_queue_command
+from hpcrun.cli.synonyms import ADVICE, COMMANDS, OPTIONS, QUEUE, QUEUE_COMMANDS, SBATCH
 from hpcrun.errors import HpcrunError, closest_match
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ def _unknown_command(error: Any, path: str, argv: list[str]) -> HpcrunError:
     command = next((name for name, words in COMMANDS.get(path, {}).items() if typed_word in words.split()), None)
     if path == "hpcrun" and (line := _line_of_target(typed_word, argv) or _line_of_help(typed_word, argv)):
         return HpcrunError(f"{path} has no command '{typed_word}'", hint=f"did you mean {line}?")
+    if path == "hpcrun" and typed_word in QUEUE_COMMANDS and len(argv) > 1:
+        hint = hint_without_queue_command(["submit", *argv], group.commands["submit"].params)
+        return HpcrunError(f"{path} has no command '{typed_word}'", hint=hint)
     if path == "hpcrun" and (line := _line_of_job(typed_word, command, argv, group)):
         return HpcrunError(f"{path} has no command '{typed_word}'", hint=f"did you mean {line}?")
     command = command or closest_match(typed_word, list(group.commands))
@@ -92,7 +96,7 @@ def _line_of_job(typed_word: str, synonym: str | None, argv: list[str], group: A
     if not command or len(argv) < 2 or argv[0] != typed_word:
         return ""
     line = JobLine([command, *(argv if is_launcher else argv[1:])], group.commands[command].params)
-    return line.corrected() if line.launcher or is_program(line.target) else ""
+    return line.corrected() if line.launcher else line.translated() if line.target else ""
 
 
 def _line_of_help(typed_word: str, argv: list[str]) -> str:
@@ -140,13 +144,10 @@ def _option_hint(typed_option: str, ctx: Any, known_options: set[str], argv: lis
     if "--hostfile" in known_options and value and is_list and not Path(value).exists():
         return f"printf '%s\\n' {shlex.join(value.split(','))} > hosts; then --hostfile=hosts"
     shared = ["hpcrun submit", *([QUEUE] if "--hostfile" not in known_options else [])] if for_jobs else []
-    if advice := _advise(typed_option, value, [path, *shared]):
+    if advice := _advise(typed_option, value, [path, *shared], argv):
         return advice
     if synonym:
-        value = value or _metavar(synonym, ctx)
-        suggestion = f"did you mean {assign(synonym, adapt(value, typed_option, synonym, count_nodes(argv)))}?"
-        is_processes = dashed == "--nproc-per-node" and value.isdigit()  # torchrun's, with or without GPUs
-        return f"{suggestion} without GPUs: --ntasks-per-node={value}" if is_processes else suggestion
+        return _synonym_hint(typed_option, synonym, value or _metavar(synonym, ctx), argv)
     if for_jobs and typed_option.removeprefix("--") in SBATCH.split():
         return f"for sbatch's option, write --sbatch='{assign(typed_option, value)}'"
     if similar:
@@ -155,11 +156,25 @@ def _option_hint(typed_option: str, ctx: Any, known_options: set[str], argv: lis
     return f"a program's own options go after --: {line.corrected()}" if line and line.target else ""
 
 
-def _advise(typed_option: str, value: str, paths: Sequence[str]) -> str:
+def _synonym_hint(typed_option: str, synonym: str, value: str, argv: Sequence[str]) -> str:
+    """Return the hint for an option that has another name here."""
+    dashed, nodes = typed_option.replace("_", "-"), count_nodes(argv)
+    if dashed == "--gpus-per-task" and value.isdigit():
+        value = str(int(value) * count_ranks_per_node(argv))
+    suggestion = f"did you mean {assign(synonym, adapt(value, typed_option, synonym, nodes))}?"
+    if typed_option in {"--gpus", "-G"} and value in {"8", "12", "16", "24", "32"} and nodes == 1:  # of all nodes
+        return f"{suggestion} on several nodes: --nodes={int(value) // 4} --gpus-per-node=4"
+    is_processes = dashed == "--nproc-per-node" and value.isdigit()  # torchrun's, with or without GPUs
+    return f"{suggestion} without GPUs: --ntasks-per-node={value}" if is_processes else suggestion
+
+
+def _advise(typed_option: str, value: str, paths: Sequence[str], argv: Sequence[str]) -> str:
     """Return the advice for an option that a command does not have; empty if there is none."""
     variables = [value_part for value_part in value.split(",") if "=" in value_part]
     if "hpcrun submit" in paths and typed_option in {"--export", "-e", "-E", "-v"} and variables:
         return f"did you mean {' '.join(assign('-x', value_part) for value_part in variables)}?"
+    if "hpcrun submit" in paths and typed_option == "-l" and (options := translate_resources(values_of("-l", argv))):
+        return f"did you mean {shlex.join(options)}?"
     other_parts = [value_part for value_part in value.split(",") if value_part and not value_part.startswith("gpu")]
     if "hpcrun submit" in paths and typed_option == "--gres" and other_parts:
         gpus = [
@@ -189,16 +204,22 @@ def _move_behind_command(error: Any, argv: list[str]) -> str:
     return shlex.join(["hpcrun", command, *words_before, *words_behind]) if error.option_name in known_options else ""
 
 
-def value_of(option: str, argv: list[str]) -> str:
-    """Return the value of an option in the arguments; empty if the option has none."""
-    for index, word in enumerate(argv):
+def value_of(option: str, argv: Sequence[str]) -> str:
+    """Return the first value of an option in the arguments; empty without one."""
+    return next(iter(values_of(option, argv)), "")
+
+
+def values_of(option: str, argv: Sequence[str]) -> list[str]:
+    """Return the values of a repeated option in the arguments."""
+    values = []
+    for number, word in enumerate(argv):
         name, equals, value = word.partition("=")
         if name == option:
-            next_word = argv[index + 1] if index + 1 < len(argv) else ""
-            return value if equals else "" if next_word.startswith("-") else next_word
-        if len(option) == 2 and name.startswith(option):  # -G2
-            return word[2:]
-    return ""
+            following = argv[number + 1] if number + 1 < len(argv) else ""
+            values.append(value if equals else "" if following.startswith("-") else following)
+        elif len(option) == 2 and name.startswith(option):  # -G2
+            values.append(word[2:])
+    return values
 
 
 def _bad_value(error: Any, path: str) -> HpcrunError:

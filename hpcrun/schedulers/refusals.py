@@ -226,6 +226,11 @@ class Facts:
         return closest_match(self.resources.qos or "", self._qos) or ""
 
     @property
+    def qos_partition(self) -> str:
+        """The QoS, if it is the name of a partition: PBS's ``-q``."""
+        return next((one.name for one in self._partitions if one.name == self.resources.qos), "")
+
+    @property
     def first_qos(self) -> str:
         """The first QoS of this user that is not the given one."""
         return next((name for name in self._qos if name != self.resources.qos), "")

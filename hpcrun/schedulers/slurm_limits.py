@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.errors import pluralize
 from hpcrun.nodelist import expand_nodelist, fold_hosts
 from hpcrun.resources import Resources
 from hpcrun.sites.limits import Limits
@@ -92,6 +93,7 @@ def _find_obstacles(resources: Resources, partition: SlurmPartition) -> list[Obs
         names = ",".join(group.names for group in partition.nodes)
         fault = f"--nodelist={resources.nodelist}: {partition_text} does not have {others}, but {names}"
         obstacles.append(Obstacle(fault, "name nodes of that partition, or leave --nodelist out", is_certain=True))
+    obstacles += _find_excluded(resources, properties.get("Nodes", ""), partition_text)
     obstacles = obstacles or [
         Obstacle(*fault, is_certain=False) for fault in policy_limits.find_violations(resources, partition_text)
     ]
@@ -128,6 +130,21 @@ def _foreign_nodes(nodelist: str, partition: SlurmPartition) -> str:
         return ""
     partition_nodes = {name for group in partition.nodes for name in expand_nodelist(group.names)}
     return fold_hosts(name for name in expand_nodelist(nodelist) if name not in partition_nodes)
+
+
+def _find_excluded(resources: Resources, nodes: str, partition_text: str) -> list[Obstacle]:
+    """Return the obstacle of an ``--exclude`` that leaves a partition too few nodes; nothing for a file of names."""
+    exclude = resources.exclude or ""
+    if not exclude or "/" in exclude or nodes in {"", "(null)"}:
+        return []
+    excluded = {*expand_nodelist(exclude)}
+    left = [name for name in expand_nodelist(nodes) if name not in excluded]
+    needed = resources.nodes or 1
+    if len(left) >= needed:
+        return []
+    fault = f"--exclude={exclude} leaves {pluralize(len(left), 'node')} of {partition_text}, which has {nodes}"
+    fault += f", and the job needs {needed}" if left else ""
+    return [Obstacle(fault, "exclude fewer nodes, or give another --partition", is_certain=True)]
 
 
 def _parse_number(text: str | None) -> int | None:

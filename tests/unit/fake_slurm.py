@@ -20,6 +20,7 @@ class FakeSlurm:
         folder.mkdir()
         self.replace_command("sbatch", f"cat {folder}/id")
         self.replace_command("scancel", "true")
+        self.replace_command("a.out", "true")  # the program of most jobs
         self.stop_responding()
 
     def replace_command(self, command, body):

@@ -235,7 +235,7 @@ def test_missing_launcher_is_an_error_before_files_are_written(isolated_home, mo
     site = isolated_home / "s.toml"
     site.write_text('scheduler = "local"\nlauncher = "mpirun"\nmpi.library = "openmpi"\npython = "/nowhere/python"\n')
     with pytest.raises(hpcrun.errors.HpcrunError, match="2 ranks need mpirun"):
-        hpcrun.submit(None, ["x"], site=str(site), ntasks=2)
+        hpcrun.submit(None, ["/bin/true"], site=str(site), ntasks=2)
     assert list(runs.list_runs()) == []
     assert not (isolated_home / "runs").exists()
 

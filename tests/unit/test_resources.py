@@ -60,6 +60,7 @@ def test_other_mail_types_are_refused(types):
     [
         ("1:30", "--time=1:30 is 1 min 30 s; --time=1:30:00 is 1 h 30 min"),
         ("02:00", "--time=02:00 is 2 min 0 s; --time=02:00:00 is 2 h 0 min"),
+        ("24:00", "--time=24:00 is 24 min 0 s; --time=24:00:00 is 24 h 0 min"),
         *[(time, "") for time in ("30:00", "5:00", "0:01", "1:30:00", "90", "1-0", None)],
     ],
 )
@@ -128,18 +129,21 @@ def test_higher_layers_override_values_and_extend_lists():
     assert merged.sbatch == ("--a=1", "--b=2")
 
 
-def test_submit_warns_of_a_time_of_a_few_minutes(cli):
-    _, _, err = cli("submit", "lenet5", "--site", "slurm", "-t", "1:30", "--dry-run")
+def test_submit_warns_of_a_time_of_a_few_minutes_and_of_mail_that_nobody_gets(cli):
+    _, _, err = cli("submit", "lenet5", "--site", "slurm", "-t", "1:30", "--mail-user", "me", "--dry-run")
     assert "WARNING: --time=1:30 is 1 min 30 s; " in err
+    assert "WARNING: --mail-user=me gets no mail without --mail-type" in err
 
 
 @pytest.mark.parametrize(("option", "warning"), [
-    ("--mem=64", "WARNING: --mem=64 is 64 MiB, as in sbatch; --mem=64G is 64 GiB\n"),
-    ("--mem-per-gpu=16", "WARNING: --mem-per-gpu=16 is 16 MiB"),
+    ("--mem=640", "WARNING: --mem=640 is 640 MiB, as in sbatch; --mem=640G is 640 GiB\n"),
+    ("--mem=64", "ERROR: --mem=64 is 64 MiB, as in sbatch\nHINT: --mem=64G for 64 GiB, --mem=64M for 64 MiB\n"),
+    ("--mem-per-gpu=16", "ERROR: --mem-per-gpu=16 is 16 MiB"),
     ("--mem=4000", ""),
+    ("--mem=64M", ""),
     ("--mem=64G", ""),
     ("--mem=0", ""),  # all the memory of a node
 ])  # fmt: skip
-def test_submit_warns_of_a_memory_size_without_a_unit_that_may_be_in_gb(cli, option, warning):
+def test_submit_warns_of_a_memory_size_without_a_unit_that_may_be_in_gb_and_refuses_a_tiny_one(cli, option, warning):
     _, _, err = cli("submit", "lenet5", "--site", "slurm", option, "--dry-run")
     assert warning in err if warning else "MiB" not in err

@@ -34,7 +34,7 @@ def commands(tmp_path, monkeypatch):
 
 
 def submit():
-    return hpcrun.submit(None, ["a.out"], site="slurm")
+    return hpcrun.submit(None, ["/bin/true"], site="slurm")
 
 
 @pytest.mark.parametrize("answer", ["1234", "1234;cluster", "*** Welcome: job 99 was the millionth ***\n1234"])
@@ -56,7 +56,7 @@ def test_sbatch_gets_the_rendered_script(commands):
         f"--error={job.directory}/%j_0_log.err",
         f"{job.directory}/job.sh",
     ]
-    assert json.loads((job.directory / "job.json").read_text())["argv"] == ["a.out"]
+    assert json.loads((job.directory / "job.json").read_text())["argv"] == ["/bin/true"]
 
 
 def test_sbatch_does_not_inherit_slurm_variables(commands, monkeypatch):

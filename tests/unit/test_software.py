@@ -263,6 +263,14 @@ def test_submit_warns_of_a_program_that_is_not_on_path(cli, options, warns):
     assert (code, warning in err) == (0, warns), err
 
 
+def test_the_python_api_warns_of_it_and_refuses_a_second_launcher():
+    plan = submission.prepare(Request(None, ("no-such-program",), site="slurm", resources={"ntasks": 1}))
+    assert any(text.startswith("no-such-program is not on PATH here") for text in plan.warnings)
+    with pytest.raises(HpcrunError, match="each of the 4 ranks would start mpirun") as error:
+        submission.prepare(Request(None, ("mpirun", "a"), site="slurm", resources={"ntasks": 4}))
+    assert error.value.hint.endswith("for one mpirun: --ntasks=1")
+
+
 @pytest.mark.parametrize(("options", "program"), [
     ("", "./script"),  # bash starts it
     ("", "/usr/bin/only-on-nodes"),

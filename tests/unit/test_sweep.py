@@ -112,13 +112,19 @@ def test_a_sweep_of_the_python_api_takes_values_as_on_the_command_line(fake_slur
         hpcrun.submit(None, ["a.out"], site="slurm", sweep={"lr": 0.1})  # type: ignore[dict-item]
 
 
-def test_a_single_value_that_looks_like_a_range_is_a_warning(cli):
-    line = ("submit", "--site", "slurm", "--dry-run", "--sweep", "seed=1-5", "--sweep", "lr=1-2,2-3", "--", "true")
-    _, _, err = cli(*line)
-    assert "WARNING: --sweep seed=1-5 is one value; a range is seed=1..5\n" in err
-    _, _, err_of_decimals = cli("submit", "--site", "slurm", "--dry-run", "--sweep", "lr=0.1:0.3", "--", "true")
-    assert "WARNING: --sweep lr=0.1:0.3 is one value; list several: lr=0.1,0.3\n" in err_of_decimals
-    assert "lr=" not in err
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("seed=1-5", "a range is --sweep seed=1..5; one value goes after --: --seed=1-5"),
+        ("seed=1:9:2", "a range is --sweep seed=1..9..2; one"),
+        ("lr=0.1:0.3", "list several: --sweep lr=0.1,0.3; one"),
+    ],
+)
+def test_a_single_value_that_looks_like_a_range_is_refused(word, hint):
+    with pytest.raises(HpcrunError, match="is one value") as error:
+        sweep.parse_axis(word)
+    assert error.value.hint.startswith(hint)
+    assert sweep.parse_axis("lr=1-2,2-3") == ("lr", ("1-2", "2-3"))
 
 
 def test_an_alias_is_recorded_by_the_name_of_its_option(cli):

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
+from hpcrun import workload
 from hpcrun.cli import synonyms
+from hpcrun.errors import HpcrunError
 
 MISTAKES = {
     # commands of other programs, and misspelled ones
@@ -147,7 +149,19 @@ MISTAKES = {
     "submit lenet5 -A -N 2 --site slurm": "ERROR: -A has no value: -N follows\nHINT: -A NAME -N",
     "submit lenet5 -t --nodes=2": "HINT: -t TIME --nodes=2",
     "submit lenet5 --sbatch --nodes=2 --site slurm": "give it without --sbatch\nHINT: for example --sbatch=--reserv",
+    # other batch systems
+    "qsub -l nodes=2:ppn=4 x.py": "did you mean hpcrun submit --nodes=2 --ntasks-per-node=4 x.py?",
+    "submit -l walltime=1:00:00 x.py": "did you mean --time=1:00:00?",
+    "submit -l select=2:ncpus=16:mpiprocs=4:ngpus=2 -l walltime=3600 x.py": "=4 --gpus-per-node=2 --time=60?",
+    "submit x.py -l h_vmem=8gb": "did you mean --mem=8G?",
+    "submit x.py -pe mpi 8": "--ntasks=N gives the number of ranks",
+    "sbatch --gres=gpu:2 -N 2 x.py --lr 1": "did you mean hpcrun submit --gpus-per-node=2 -N 2 x.py -- --lr 1?",
+    "bsub -n 4 ./a.out": "did you mean hpcrun submit -n 4 -- ./a.out?",
+    "submit sbatch -N 2 x.py": "got sbatch\nHINT: did you mean hpcrun submit -N 2 x.py?",
+    "submit x.py --gpus=8": "did you mean --gpus-per-node=8? on several nodes: --nodes=2 --gpus-per-node=4",
+    "submit x.py -n 8 -N 2 --gpus-per-task=1": "did you mean --gpus-per-node=4?",
     # a program's own options and arguments
+    "submit x.py --args=--lr=1 -N 2": "arguments go after --: hpcrun submit x.py -N 2 -- --lr=1",
     "submit lenet5 -- --dry-run": "HINT: --dry-run is an option of hpcrun: put it before --",
     "submit lenet5 -- --nodes=2": "HINT: --nodes=2 is an option of hpcrun: put it before --",
     "submit lenet5 -- -N2": "HINT: -N2 is an option of hpcrun: put it before --",
@@ -204,9 +218,9 @@ MISTAKES = {
     "submit lenet5 --nodes two": "ERROR: --nodes=two: not a whole number",
     "submit lenet5 --nodes": "ERROR: hpcrun submit: '--nodes' needs a value",
     "submit lenet5 --nodes 1-4": "give one number, as --nodes=4",
-    "submit lenet5 --sweep seed=1-5": "a sweep writes whole numbers 1..5;",
-    "submit lenet5 --sweep seed=1:9:2": "a sweep writes whole numbers 1..9..2;",
-    "submit lenet5 --sweep lr=0.1:0.5": "a sweep lists decimal numbers: 0.1,0.2;",
+    "submit lenet5 --sweep seed=1-5": "is one value\nHINT: a range is --sweep seed=1..5;",
+    "submit lenet5 --sweep seed=1:9:2": "HINT: a range is --sweep seed=1..9..2;",
+    "submit lenet5 --sweep lr=0.1:0.5": "HINT: list several: --sweep lr=0.1,0.5;",
     "submit help": "HINT: hpcrun submit --help explains the command",
     "submit lenet5 -w node[1-2 --site slurm": "ERROR: --nodelist: 'node[1-2' is not a nodelist: its brackets",
     "submit lenet5 --exclude n[9-1] --site slurm": "ERROR: --exclude: 'n[9-1]' is not a nodelist: the range 9-1",
@@ -381,15 +395,37 @@ def test_a_folder_and_a_script_of_sbatch_are_explained(cli, tmp_path, monkeypatc
         (tmp_path / "project").mkdir(exist_ok=True)
         (tmp_path / "project" / name).touch()
     assert "HINT: for a script in it: hpcrun submit project/train.py; a workload" in cli("submit", "project")[2]
-    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH -N 2\n")
-    expected = "HINT: any program goes after --: hpcrun submit -- ./job.sh; hpcrun reads no #SBATCH lines, so give"
-    assert expected in cli("submit", "./job.sh")[2]
-    assert expected in cli("submit", "job.sh")[2]
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH -N 2  # two\n#SBATCH --gres=gpu:4\n#SBATCH -o x\nmake\n")
+    expected = "reads no #SBATCH lines; any program goes after --: hpcrun submit -N 2 --gpus-per-node=4 -- bash job.sh"
+    for line in ("submit job.sh", "sbatch job.sh", "submit sbatch job.sh"):
+        assert expected in cli(*line.split())[2]
+    (tmp_path / "job.pbs").write_text("#!/bin/bash\n#PBS -l nodes=2:ppn=4\nmpirun -np 8 python x.py --lr 1\n")
+    expected = "starts what yours starts: hpcrun submit --nodes=2 --ntasks-per-node=2 --ntasks=8 x.py -- --lr 1\n"
+    assert expected in cli("submit", "job.pbs", "--ntasks-per-node=2")[2]
     (tmp_path / "plot.R").write_text("#!/usr/bin/env Rscript\n")
     assert (
-        "HINT: any program goes after --: hpcrun run -n 2 -- ./plot.R a\n"
+        "HINT: any program goes after --: hpcrun run -n 2 -- Rscript ./plot.R a\n"
         in cli("run", "./plot.R", "-n", "2", "--", "a")[2]
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("solver.f90", "compile it, and name the program: hpcrun submit -- ./a.out"),
+        ("main.nf", "nextflow submits jobs itself: nextflow run main.nf"),
+        ("conf.yaml", "name the script that reads it: hpcrun submit SCRIPT -- conf.yaml"),
+        ("tf.sif", "it is a container image: hpcrun submit SCRIPT --container tf.sif"),
+        ("fit.jl", "any program goes after --: hpcrun submit -- julia fit.jl"),
+    ],
+)
+def test_files_that_are_no_programs_are_explained(cli, tmp_path, monkeypatch, name, hint):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).touch()
+    assert f"ERROR: {name} is not a Python script\nHINT: {hint}\n" == cli("submit", name)[2]
+    with pytest.raises(HpcrunError) as error:
+        workload.find_workload(name)
+    assert error.value.hint == hint
 
 
 def test_a_site_file_may_be_misspelled(cli, tmp_path, monkeypatch):
@@ -399,8 +435,19 @@ def test_a_site_file_may_be_misspelled(cli, tmp_path, monkeypatch):
     assert f"HINT: did you mean {tmp_path}/mine.toml?\n" in cli("site", "check", f"{tmp_path}/mien.toml")[2]
 
 
-def test_a_launcher_as_the_program_is_a_warning(cli):
-    warning = "WARNING: each of the 4 ranks would start mpirun\nHINT: hpcrun starts the ranks: name the program"
-    line = ("submit", "--site", "slurm", "-n", "4", "--dry-run", "--")
-    assert warning in cli(*line, "mpirun", "-n", "4", "./a.out")[2]
-    assert "would start" not in cli(*line, "./a.out")[2]
+@pytest.mark.parametrize(
+    ("options", "program", "meant"),
+    [
+        ("-n 4", "mpirun --mca btl self ./a.out 3", "-n 4 -- ./a.out 3; for one mpirun: --ntasks=1"),
+        ("-N 2 -p cpu", "srun -n 4 python x.py", "-N 2 -p cpu -n 4 x.py; for one srun: --ntasks=1"),
+        ("-N 2 -n 4", "torchrun --nproc_per_node 2 x.py --lr 3",
+         "-N 2 -n 4 --gpus-per-node=2 x.py -- --lr 3; for one torchrun a node: --ntasks-per-node=1"),
+        ("-n 4 --sweep lr=1,2", "mpirun ./a.out", "-n 4 --sweep lr=1,2 -- ./a.out; for one mpirun: --ntasks=1"),
+        ("-n 1", "mpirun -n 4 true", ""),
+        ("-N 2 --ntasks-per-node 1", "torchrun --nproc-per-node 4 x.py", ""),
+    ],
+)  # fmt: skip
+def test_several_ranks_start_no_launcher(cli, options, program, meant):
+    _, _, err = cli("submit", "--site", "slurm", "--dry-run", *options.split(), "--", *program.split())
+    assert (f"HINT: hpcrun starts the ranks: hpcrun submit --site slurm --dry-run {meant}\n" in err) == bool(meant)
+    assert ("ERROR" in err) == bool(meant)

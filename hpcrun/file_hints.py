@@ -1,0 +1,76 @@
+"""How to start a file that is no Python script: by its interpreter, by another program, or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INTERPRETERS = {".R": "Rscript", ".r": "Rscript", ".jl": "julia", ".pl": "perl"}
+"""Programs of scripts that bash would read as its own if their first line names no other."""
+
+_COMPILED = ".c .cc .cpp .cxx .cu .f .f77 .f90 .f95 .F90 .for .go .rs"
+_SETTINGS = ".yaml .yml .json .toml .cfg .ini .conf .txt .csv .xml .env"
+
+_ADVICE = {
+    ".ipynb": "jupyter nbconvert --to script {file} makes one of the notebook",
+    **dict.fromkeys(_COMPILED.split(), "compile it, and name the program: hpcrun submit -- ./a.out"),
+    **dict.fromkeys(_SETTINGS.split(), "name the script that reads it: hpcrun submit SCRIPT -- {file}"),
+    ".nf": "nextflow submits jobs itself: nextflow run {file}",
+    ".smk": "snakemake submits jobs itself: snakemake --snakefile {file}",
+    ".sif": "it is a container image: hpcrun submit SCRIPT --container {file}",
+    ".m": "hpcrun submit -- matlab -batch {stem}",
+    ".pyc": "name the script of which Python made it",
+}
+"""What to do about files of other kinds."""
+
+_BATCH_LINE = re.compile(r"^#(?:SBATCH|PBS|BSUB|\$)\s+(-.*)$", re.MULTILINE)
+_LAUNCH_LINE = re.compile(
+    r"^[ \t]*(?:exec +|time +)?((?:srun|mpirun|mpiexec|torchrun|python3?)\b[^\n$`|;&<>\\]*)$", re.MULTILINE
+)
+
+
+def advise(target: str, file: Path) -> str:
+    """Return what to do about a file that no job can start; empty for others.
+
+    Args:
+        target: The file as the user typed it.
+        file: The file.
+    """
+    if file.name == "workload.toml":
+        return f"name its folder: hpcrun submit {shlex.quote(str(file.absolute().parent))}"
+    return _ADVICE.get(file.suffix, "").format(file=shlex.quote(target), stem=file.stem)
+
+
+def find_interpreter(file: Path) -> list[str]:
+    """Return the program that starts a script which is not executable, as a list; empty for others."""
+    if os.access(file, os.X_OK):
+        return []
+    if file.suffix in INTERPRETERS:
+        return [INTERPRETERS[file.suffix]]
+    return ["bash"] if file.suffix in {".sh", ".bash"} or _read(file).startswith(("#!/bin/bash", "#!/bin/sh")) else []
+
+
+def batch_options(file: Path) -> list[str]:
+    """Return the options of a batch script: ``-N 2``, ``-l nodes=2``, one for each of its lines."""
+    return [line.partition(" #")[0].strip() for line in _BATCH_LINE.findall(_read(file))]
+
+
+def launch_line(file: Path) -> list[str]:
+    """Return the last line of a batch script that starts ranks or Python, in words; empty without a plain one."""
+    try:
+        return shlex.split(next(reversed(_LAUNCH_LINE.findall(_read(file))), ""))
+    except ValueError:  # an open quote
+        return []
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(65536).decode(errors="replace")
+    except OSError:
+        return ""
