@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import distribution, job_program, job_software, launchers, staging, workload_data
-from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.errors import HpcrunError, closest_match, pluralize
 from hpcrun.job_options import STAGED
 from hpcrun.launchers.variables import data_variable
 from hpcrun.nodelist import expand_nodelist
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from hpcrun.sites.loader import LoadedSite
     from hpcrun.spec import JobSpec
     from hpcrun.spec_builder import Commands
+
+WARNED_RANKS_PER_CORE, MAX_RANKS_PER_CORE = 8, 100
+"""Ranks on each core of this host, without a scheduler, beyond which hpcrun warns of a job, and refuses it."""
 
 SHORT_SECONDS = 600
 """Time limit in seconds below which a requeued job spends much of its time on starting."""
@@ -149,6 +152,7 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
     """Return all warnings to print before a job is submitted."""
     return (
         *_warn_of_short_time_limit(spec),
+        *_warn_of_too_many_ranks(spec),
         *_warn_of_ranks_that_train_alone(spec),
         *_warn_of_fit_under_strategies(spec),
         *_warn_of_unknown_copies(spec),
@@ -167,6 +171,18 @@ def _warn_of_short_time_limit(spec: JobSpec) -> tuple[str, ...]:
         return ()
     run_seconds = limit - min(spec.site.restart.signal_seconds, limit / 4)
     return (f"of --time={spec.resources.time}, each start has {run_seconds:.0f} s, and TensorFlow's own takes some",)
+
+
+def _warn_of_too_many_ranks(spec: JobSpec) -> tuple[str, ...]:
+    """Warn of more ranks on this host than cores by far, or refuse them."""
+    cores, ranks = len(os.sched_getaffinity(0)), spec.resources.ranks
+    if spec.transport != "host" or ranks <= WARNED_RANKS_PER_CORE * cores:
+        return ()
+    what = f"{pluralize(ranks, 'rank')} would share the {pluralize(cores, 'core')} of this host"
+    hint = f"give --ntasks={cores}; --site=NAME submits to a cluster, hpcrun run --hostfile=FILE runs on more hosts"
+    if ranks > MAX_RANKS_PER_CORE * cores:
+        raise HpcrunError(what, hint=hint)
+    return (f"{what}\nHINT: {hint}",)
 
 
 def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:

@@ -171,7 +171,11 @@ ADVICE = {
         "--sort --sort-by --order --best --top": "hpcrun compare shows how runs differ, and --json prints all",
         "--metric --metrics --key -m --name": "it shows all metrics; --json prints them for other programs",
     },
-    "hpcrun logs": {"--stderr --err --stdout --out -e -o": "it prints stdout and stderr"},
+    "hpcrun logs": {
+        "--since --until --timestamps -t": "the lines of a log have no times: --lines=50 prints the last ones, --follow "
+        "those to come, --grep=TEXT some",
+        "--stderr --err --stdout --out -e -o": "it prints stdout and stderr",
+    },
     "hpcrun site init": {"--name --site": "the name has no option: hpcrun site init mycluster"},
     "hpcrun watch": {
         "--follow -f --live": "it follows the job until it ends",

@@ -75,9 +75,8 @@ def unknown_site_error(name: str, files_by_site: dict[str, list[Path]], location
     if (unused := project.find_unused_project()) and (unused.folder / f"{name}.toml").is_file():
         return project.not_allowed_error(unused)
     closest_name = closest_match(name, list(files_by_site))
-    hint = (
-        f"did you mean {closest_name}? " if closest_name else ""
-    ) + f"known sites: {', '.join(sorted(files_by_site))}"
+    meant = f"did you mean {closest_name}? hpcrun site list has all sites" if closest_name else ""
+    hint = meant or f"known sites: {', '.join(sorted(files_by_site))}"
     return HpcrunError("\n".join([f"{location}there is no site {name!r}", *paths.missing_layers()]), hint=hint)
 
 

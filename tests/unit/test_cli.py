@@ -214,6 +214,8 @@ def test_site_commands(cli, tmp_path):
     assert cli("site", "check")[0] == 0
     bad = tmp_path / "bad.toml"
     bad.write_text("lancher = 'srun'\n")
+    code, _, err = cli("site", "check", str(bad.parent))  # all site files of a folder
+    assert (code, f"{bad}:" in err) == (1, True)
     code, _, err = cli("site", "check", str(bad))
     assert code == 1
     assert f"{bad}:1: unknown key lancher; did you mean launcher?" in err

@@ -165,6 +165,8 @@ REFUSED = {  # what the centre's own Slurm, or its support, would refuse
         "4",
     ),
     "jean-zay: hours of another GPU": ("jean-zay", {"account": "abc@v100"}, "an account like *@h100"),
+    "jean-zay: an A100 with hours of H100": ("jean-zay", {"account": "a@h100", "constraint": "a100"}, "like *@a100"),
+    "jean-zay: eight V100": ("jean-zay", {"account": "a@v100", "constraint": "v100-32g", "gpus_per_node": "8"}, "4"),
     "jean-zay: a day of the default QoS": (
         "jean-zay",
         {"account": "abc@h100", "qos": "qos_gpu_h100-t3", "time": "24:00:00"},
@@ -237,6 +239,15 @@ def test_requests_that_the_centre_refuses_are_refused_before_submission(case, mo
 def test_requests_that_the_centre_grants_are_accepted(case, monkeypatch, tmp_path):
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path))
     plan(*GRANTED[case])
+
+
+def test_the_constraint_of_jean_zay_chooses_nodes_and_modules(monkeypatch, tmp_path):
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path))
+    found = {}
+    for kind in ("h100", "a100", "v100-16g"):
+        spec = plan("jean-zay", {"account": f"a@{kind.split('-')[0]}", "constraint": kind}).spec
+        found[kind] = spec.resources.gpus_per_node, spec.resources.cpus_per_task, spec.site.modules.load
+    assert found == {"h100": ("4", 24, ("arch/h100",)), "a100": ("8", 8, ("arch/a100",)), "v100-16g": ("4", 10, ())}
 
 
 def test_scratch_by_project_follows_the_account(monkeypatch):

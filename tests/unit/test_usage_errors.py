@@ -126,6 +126,9 @@ MISTAKES = {
     "status --last 5": "--since 2d lists those of two days",
     "cancel -u me": "hpcrun cancel all cancels all your jobs",
     "cancel --name lenet5": "hpcrun cancel 1234 'lenet*'",
+    "logs --since 1h": "the lines of a log have no times: --lines=50 prints the last ones",
+    "site show perlmuter": "HINT: did you mean perlmutter? hpcrun site list has all sites\n",
+    "submit x.py --site nowhere": "HINT: known sites: alliance, ",
     "logs --stderr": "it prints stdout and stderr",
     "run --hosts a,b x.py": r"printf '%s\n' a b > hosts; then --hostfile=hosts",
     "run -H a,b x.py": r"printf '%s\n' a b > hosts; then --hostfile=hosts",
@@ -433,6 +436,16 @@ def test_a_site_file_may_be_misspelled(cli, tmp_path, monkeypatch):
     (tmp_path / "mine.toml").touch()
     assert "HINT: did you mean ./mine.toml?\n" in cli("site", "check", "./mine.tml")[2]
     assert f"HINT: did you mean {tmp_path}/mine.toml?\n" in cli("site", "check", f"{tmp_path}/mien.toml")[2]
+
+
+def test_more_ranks_than_cores_by_far_are_a_warning_and_then_refused(cli, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    line = ("submit", "--site", "local", "--dry-run", "--", "true")
+    assert "HINT: give --ntasks=2; --site=NAME submits to a cluster" in cli(*line[:4], "-n", "17", *line[4:])[2]
+    assert "ranks would share" not in cli(*line[:4], "-n", "16", *line[4:])[2]
+    code, out, err = cli(*line[:4], "-n", "400", *line[4:])
+    assert (code, out) == (2, "")
+    assert err.startswith("ERROR: 400 ranks would share the 2 cores of this host\nHINT: give --ntasks=2;")
 
 
 @pytest.mark.parametrize(

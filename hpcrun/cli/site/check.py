@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,12 +22,16 @@ def check(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SITE]...", help="Sites, or site files; default: all.", autocompletion=completion.sites
+            metavar="[SITE]...",
+            help="Sites, site files or folders of them; default: all.",
+            autocompletion=completion.sites,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Check site files on any machine, without a cluster.
+
+    A folder stands for the site files in it.
 
     Errors prevent all jobs: unknown keys, wrong types and values, setup and
     teardown lines that bash cannot parse. Warnings are valid, and probably
@@ -39,12 +44,14 @@ def check(
     Examples:
       hpcrun site check
       hpcrun site check ./mycluster.toml
+      hpcrun site check .
       hpcrun site check --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import paths
     from hpcrun.sites import loader
 
-    reports = [_check_site(name) for name in names or sorted(loader.list_site_files(paths.config_layers()))]
+    known = sorted(loader.list_site_files(paths.config_layers()))
+    reports = [_check_site(name) for given in names or known for name in _expand_folder(given)]
     failed = any(report["error"] for report in reports)
     if as_json:
         output.value(
@@ -55,6 +62,21 @@ def check(
     if failed:
         raise HpcrunError("\n".join(report["error"] for report in reports if report["error"]), exit_code=1)
     output.message(f"{output.sites([report['site'] for report in reports])}: valid")
+
+
+def _expand_folder(name: str) -> list[str]:
+    """Return the site files of a folder; what is no folder, or a site of its name, stays as it is."""
+    from hpcrun import paths
+    from hpcrun.sites import loader
+
+    folder = Path(paths.expand_user(name))
+    if name in loader.list_site_files(paths.config_layers()) or not folder.is_dir():
+        return [name]
+    files = [str(file) for file in sorted(folder.resolve().glob("*.toml"))]
+    if not files:
+        hint = "name the folder of its *.toml files, or a site: hpcrun site list"
+        raise HpcrunError(f"{name}: a folder without site files", hint=hint)
+    return files
 
 
 def _check_site(name: str) -> dict[str, Any]:
