@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun.errors import HpcrunError, sanitize
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 @show_job_options
 def submit(
-    target: str | None,
-    args: Sequence[str] = (),
+    target: str | Path | None,
+    args: Sequence[object] = (),
     *,
     site: str | None = None,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, object] | None = None,
     snapshot: bool | None = None,
     sweep: Mapping[str, str | Iterable[object]] | None = None,
     container: str | Literal[False] | None = None,
@@ -57,12 +58,22 @@ def submit(
     from hpcrun.request import Request
     from hpcrun.scheduler import find_scheduler
 
+    if isinstance(args, str):
+        raise HpcrunError(f"args={args!r} is one text, and no list of arguments", hint=f"args={args.split()}")
+    program, *words = str(target or "").split() or [""]
+    if words and not Path(str(target)).exists():
+        hint = (
+            f"hpcrun.submit({program!r}, {words})"
+            if program.endswith(".py")
+            else f"hpcrun.submit(None, {[program, *words]})"
+        )
+        raise HpcrunError(f"there is no workload, folder or script {str(target)!r}", hint=hint)
     request = Request(
-        target=target,
-        args=tuple(args),
+        target=target if target is None else str(target),
+        args=tuple(map(str, args)),
         resources={name: value for name, value in options.items() if name not in OPTION_NAMES},
         site=site,
-        environment=tuple((environment or {}).items()),
+        environment=tuple((name, str(value)) for name, value in (environment or {}).items()),
         snapshot=snapshot,
         sweep=tuple(_axis(name, values) for name, values in (sweep or {}).items()),
         container=container,

@@ -42,7 +42,7 @@ def advise(target: str, file: Path) -> str:
         file: The file.
     """
     if file.name == "workload.toml":
-        return f"name its folder: hpcrun submit {shlex.quote(str(file.absolute().parent))}"
+        return f"name its folder: hpcrun submit {shlex.quote(str(file.parent))}"
     return _ADVICE.get(file.suffix, "").format(file=shlex.quote(target), stem=file.stem)
 
 

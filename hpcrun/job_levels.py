@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.errors import HpcrunError, closest_unambiguous_match
+from hpcrun.errors import HpcrunError, closest_match, closest_unambiguous_match
 from hpcrun.field_checks import FieldError
+from hpcrun.job_options import OPTION_NAMES
 from hpcrun.resources import FEATURE, Resources, is_valid
 from hpcrun.sites.partition import LEVELS
 
@@ -74,7 +75,13 @@ def parse_resources(options: dict[str, Any]) -> Resources:
     option_names = [field.name for field in fields(Resources)]
     for name in options:
         if name not in option_names:
-            raise HpcrunError(f"unknown option {name!r}", hint=f"one of {', '.join(option_names)}")
+            closest_name = closest_match(name, [*option_names, *OPTION_NAMES]) or next(
+                (one for one in option_names if one.startswith(name)), ""
+            )
+            hint = f"did you mean {closest_name}?" if closest_name else f"one of {', '.join(option_names)}"
+            raise HpcrunError(f"unknown option {name!r}", hint=hint)
+    if isinstance(options.get("sbatch"), str):
+        raise HpcrunError(f"sbatch={options['sbatch']!r} is no list", hint=f"sbatch={[options['sbatch']]}")
     try:
         return Resources(**options)
     except FieldError as error:

@@ -134,7 +134,7 @@ def find_missing_data(commands: Commands, spec: JobSpec, script: str) -> HpcrunE
     program, shared_path = commands.program, None if spec.transport == "host" else spec.run_dir
     if staging_error := staging.find_missing_paths(spec, shared_path):
         return staging_error
-    if spec.container or program.data is None:
+    if spec.container or program.data is None or spec.resources.dependency:  # an earlier job may make them
         return None
     data_variables = {data_variable(name): folder for name, folder in spec.site.data.items()}
     site_variables = {**spec.site.mpi.environment, **spec.site.environment}

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _EXAMPLES = {
+    "nodes": "2", "ntasks": "4", "ntasks_per_node": "4", "cpus_per_task": "8",
     "time": "1:30:00", "mem": "16G", "mem_per_gpu": "16G", "mem_per_cpu": "4G", "gpus_per_node": "4",
     "sbatch": "--reservation=maint", "mail_type": "END,FAIL",
 }  # fmt: skip

@@ -19,6 +19,14 @@ from hpcrun.workload_data import Data
 
 _WORKLOAD_KEYS = ["description", "entry", "packages", "resources", "options", "data"]
 
+_KEYS_BY_SYNONYM = {
+    **dict.fromkeys(["script", "program", "main", "file", "command", "executable"], "entry"),
+    **dict.fromkeys(["args", "arguments", "parameters", "params", "hyperparameters"], "options"),
+    **dict.fromkeys(["requirements", "dependencies", "imports"], "packages"),
+    **dict.fromkeys(["slurm", "sbatch"], "resources"),
+}
+"""What people call the keys of ``workload.toml``."""
+
 _WRONG_IN_ALL_VERSIONS = re.compile(r"expected ':'|was never closed$|^Missing parentheses in call to 'print'")
 """Pattern of messages about syntax errors that are errors in all versions of Python."""
 
@@ -125,7 +133,7 @@ def read_workload_folder(folder: Path) -> Workload:
     try:
         table = tomllib.loads(file.read_text())
         if unknown_keys := sorted(set(table) - set(_WORKLOAD_KEYS)):
-            closest_key = closest_match(unknown_keys[0], _WORKLOAD_KEYS)
+            closest_key = _KEYS_BY_SYNONYM.get(unknown_keys[0]) or closest_match(unknown_keys[0], _WORKLOAD_KEYS)
             hint = f"did you mean {closest_key}?" if closest_key else f"known keys: {', '.join(_WORKLOAD_KEYS)}"
             raise HpcrunError(f"{file}: unknown key {unknown_keys[0]}", hint=hint)
         resources = Resources(**table.get("resources", {}))

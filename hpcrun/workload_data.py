@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from hpcrun.workload import Workload
 
 
+_NO_FOLDER = "there is no such folder"
+
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -112,13 +114,14 @@ def find_missing_data(
         message = f"{program.name} has no data: {unset_text} set"
         return HpcrunError(message, hint=hint) if knows_variables or not data.variable else None
     folder = _expand(start, folder_name or data.default_folder(environment))
-    if folder and folder_name and is_certainly_missing(folder, shared_path):
-        return HpcrunError(f"{program.name}: {name_source}={folder_name}: there is no such folder", hint=hint)
-    if folder and (file := _find_missing_file(data, values, folder, shared_path)):
+    if not folder:
+        return None
+    fault = _find_fault(folder, shared_path, required=data.required) if folder_name else ""
+    if fault != _NO_FOLDER and (file := _find_missing_file(data, values, folder, shared_path)):
         message = f"{program.name}: --{data.file_for} needs {file}, which does not exist"
         hint = f"{command} --{data.file_for} --{data.option}=FOLDER, or omit --{data.file_for}"
         return HpcrunError(message, hint=hint)
-    return None
+    return HpcrunError(f"{program.name}: {name_source}={folder_name}: {fault}", hint=hint) if fault else None
 
 
 def _expand(start: Path, name: str) -> Path | None:
@@ -172,6 +175,18 @@ def _is_missing(path: Path) -> bool:
     except (OSError, ValueError):  # such as a name that is too long
         return True
     return False
+
+
+def _find_fault(folder: Path, shared_path: Path | None, *, required: bool) -> str:
+    """Return why a folder has certainly no data; empty if it may have some."""
+    if is_certainly_missing(folder, shared_path):
+        return _NO_FOLDER
+    try:
+        is_empty = not any(folder.iterdir())
+    except OSError:  # only the nodes may have it, or access to it
+        return ""
+    is_visible = shared_path is None or _is_shared(folder, shared_path)
+    return "the folder is empty" if is_empty and required and is_visible else ""
 
 
 def _is_on_same_file_system(folder: Path, shared_path: Path) -> bool:

@@ -182,6 +182,13 @@ def _explain_extra(line: JobLine, path: str, extra: Sequence[str]) -> HpcrunErro
     if number.isdigit() and _is_unit(text):
         size = f"{option}{equals or ' '}{number} {text}"
         return HpcrunError(f"{size}: a size has no space", hint=f"{option}={number}{text[0]}")
+    if option in _LISTS and before == number:  # -p main low
+        words = [*argv[:first], *argv[first + len(extra) :]]
+        words[words.index(before, first - 1)] = ",".join([before, *extra])
+        return HpcrunError(
+            f"{path}: {option} takes one list, and got more: {text}",
+            hint=f"commas separate names: {shlex.join(['hpcrun', *words])}",
+        )
     if is_program(line.target):
         message = f"{path}: {line.target} is a program with arguments"
         return HpcrunError(message, hint=f"it goes after --: {line.corrected()}")
@@ -189,6 +196,10 @@ def _explain_extra(line: JobLine, path: str, extra: Sequence[str]) -> HpcrunErro
         f"{path} takes one workload or script, and got more: {text}",
         hint=f"a program's own arguments go after --: {line.corrected()}",
     )
+
+
+_LISTS = {"-p", "--partition", "-w", "--nodelist", "--exclude", "--mail-type", "-d", "--dependency"}
+"""Options whose values are lists."""
 
 
 def _is_unit(word: str) -> bool:

@@ -172,12 +172,13 @@ ADVICE = {
         "--metric --metrics --key -m --name": "it shows all metrics; --json prints them for other programs",
     },
     "hpcrun logs": {
-        "--since --until --timestamps -t": "the lines of a log have no times: --lines=50 prints the last ones, --follow "
-        "those to come, --grep=TEXT some",
+        "--since --until --timestamps -t": "the lines of a log have no times: --lines=50 prints the last ones, "
+        "--follow those to come, --grep=TEXT some",
         "--stderr --err --stdout --out -e -o": "it prints stdout and stderr",
     },
     "hpcrun site init": {"--name --site": "the name has no option: hpcrun site init mycluster"},
     "hpcrun watch": {
+        "--json --format": "hpcrun status JOB --json prints its state and progress for other programs",
         "--follow -f --live": "it follows the job until it ends",
         "--interval --refresh --every -n -i": "it shows each change; hpcrun status --watch 5 shows a table every 5 s",
     },

@@ -24,6 +24,12 @@ _SYNONYMS = {
 }  # fmt: skip
 """Words that users of other programs expect, and the words that keys of hpcrun have, in the singular."""
 
+_LIMITS = {
+    "gpus": "gpus_per_node", "gpu": "gpus_per_node", "cores": "cpus_per_node", "cpus": "cpus_per_node",
+    "mem": "mem_per_node", "memory": "mem_per_node", "walltime": "max_time", "timelimit": "max_time",
+}  # fmt: skip
+"""Words that users of other programs expect for the limits of a partition."""
+
 _TOP_LEVEL_NAMES = {"site", "cluster", "general", "global", "main"}
 """Names of a table that users put around all top-level keys."""
 
@@ -57,6 +63,8 @@ def describe_unknown_key(path: tuple[str, ...], value: Any) -> str:
         and (unknown_key in _TOP_LEVEL_NAMES or _has_top_level_keys(unknown_key, value))
     ):
         return f"{message}; its keys are top-level ones: leave out [{unknown_key}]"
+    if "max_nodes" in keys and unknown_key in _LIMITS and not isinstance(value, dict):
+        return f"{message}; did you mean {_LIMITS[unknown_key]}?"
     if similar := _similar_keys(table, unknown_key, value):
         return f"{message}; did you mean {_join_with_or(similar)}?"
     return message if len(keys) > _MAX_LISTED_KEYS else f"{message}; valid keys: {', '.join(keys)}"

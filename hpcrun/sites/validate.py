@@ -14,6 +14,7 @@ from hpcrun.resources import is_valid
 from hpcrun.sites import toml, unknown_keys
 from hpcrun.sites.line_numbers import format_location
 from hpcrun.sites.model import Site
+from hpcrun.sites.partition import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,8 +110,29 @@ def _expect_text(value: Any, _: tuple[str, ...]) -> str:
     return "expected a text" + (f", in quotes: {toml.literal(str(value))}" if isinstance(value, int | float) else "")
 
 
-def _expect_table(_: Any, path: tuple[str, ...]) -> str:
+_MAIN_KEYS = {
+    "modules": "load",
+    "conda": "env",
+    "container": "image",
+    "mpi": "library",
+    "gpu": "type",
+    "cuda": "data_dir",
+}
+"""The key of a table that people mean by a value in its place."""
+
+
+def _expect_table(value: Any, path: tuple[str, ...]) -> str:
+    if path[-1] in _MAIN_KEYS and isinstance(value, str | list):
+        return f"expected a table: {toml.format_key(*path)}.{_MAIN_KEYS[path[-1]]} = {toml.literal(value)}"
     return f"expected a table: [{toml.format_key(*path)}], with keys of {', '.join(unknown_keys.valid_keys(path))}"
+
+
+def _expect_tables(value: Any, path: tuple[str, ...]) -> str:
+    names = [value] if isinstance(value, str) else value
+    if path[-1] in LEVELS and isinstance(names, list) and all(isinstance(name, str) for name in names):
+        tables = " ".join(f"[{toml.format_key(*path, name)}]" for name in names)
+        return f"expected a table for each: {tables or '[partitions.NAME]'}, with lines such as max_nodes = 4"
+    return f'expected a table: [{toml.format_key(*path)}], with lines NAME = "value"'
 
 
 _TYPE_MESSAGES: dict[str, Callable[[Any, tuple[str, ...]], str]] = {
@@ -118,7 +140,7 @@ _TYPE_MESSAGES: dict[str, Callable[[Any, tuple[str, ...]], str]] = {
     "string_type": _expect_text,
     "missing": lambda *_: "this key is wanted",
     "dataclass_type": _expect_table,
-    "dict_type": lambda _, path: f'expected a table: [{toml.format_key(*path)}], with lines NAME = "value"',
+    "dict_type": _expect_tables,
     **dict.fromkeys(["int_type", "int_parsing", "int_from_float"], lambda *_: "expected a whole number"),
     **dict.fromkeys(["bool_type", "bool_parsing"], lambda *_: "expected true or false"),
 }

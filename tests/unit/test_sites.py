@@ -119,7 +119,7 @@ def test_an_unknown_key_names_the_line_and_the_nearest_key(layers):
         ('[partitions.gpu]\ntime = "2-0"', "defaults.time, min_time, max_time or time_required"),
         # in other words
         ('[partitions.gpu]\nmax_walltime = "2-0"', "max_time"),
-        ("[partitions.gpu]\ngpus = 4", "max_gpus, gpus_allowed, container.gpu or gpus_per_node"),
+        ("[partitions.gpu]\ngpus = 4", "gpus_per_node"),
         ("[qos.gpu]\nmax_gpus_per_user = 4", "max_gpus"),
         ('module_load = ["gcc"]', "modules.load"),
         ('scratch = "/scratch"', "run_root"),
@@ -173,7 +173,13 @@ def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers)
     [
         ('modules.load = "gcc/13 mpi"', 'modules.load = \'gcc/13 mpi\': expected a list: ["gcc/13", "mpi"]'),
         ('modules.load = "gcc/13"', "modules.load = 'gcc/13': expected a list: [\"gcc/13\"]"),
-        ('container = "tf.sif"', "container = 'tf.sif': expected a table: [container], with keys of runtime, image, "),
+        ('container = "tf.sif"', """container = 'tf.sif': expected a table: container.image = "tf.sif\""""),
+        ('modules = ["gcc/13"]', 'expected a table: modules.load = ["gcc/13"]'),
+        ("container = 1", "container = 1: expected a table: [container], with keys of runtime, image, "),
+        (
+            'partitions = ["gpu", "cpu"]',
+            "expected a table for each: [partitions.gpu] [partitions.cpu], with lines such as",
+        ),
         ('environment = ["A"]', 'expected a table: [environment], with lines NAME = "value"'),
         ('launcher.command = ["run", "{ranks}"]', 'expected a text: "run {ranks}"'),
         ("hosts = [1]", 'hosts = 1: expected a text, in quotes: "1"'),
@@ -446,7 +452,7 @@ def test_idle_gpus_of_whole_nodes_cause_a_warning(layers):
     )
     request = Request(None, ("a.out",), {"gpus_per_node": "1"}, "whole")
     assert "3 GPUs of each node stay idle (--gpus-per-node=4 uses all)" in "".join(submission.prepare(request).warnings)
-    assert not submission.prepare(Request(None, ("a.out",), {}, "whole")).warnings
+    assert not submission.prepare(Request(None, ("true",), {}, "whole")).warnings
 
 
 def test_user_is_set_without_an_environment_variable(layers, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import hpcrun
 from hpcrun import submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
@@ -261,6 +262,32 @@ def test_submit_warns_of_a_program_that_is_not_on_path(cli, options, warns):
     code, _, err = cli("submit", "--dry-run", "--site", "slurm", *options)
     warning = "WARNING: no-such-program is not on PATH here, and may be missing on the nodes, too\n"
     assert (code, warning in err) == (0, warns), err
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "hint"),
+    [
+        (["x.py --lr 0.1"], {}, "hpcrun.submit('x.py', ['--lr', '0.1'])"),
+        (["x.py"], {"args": "--lr 0.1"}, "args=['--lr', '0.1']"),
+        (["x.py"], {"node": 2}, "did you mean nodes?"),
+        (["x.py"], {"nodes": "two"}, "for example --nodes=2; see hpcrun submit --help"),
+        (["x.py"], {"sbatch": "--hold"}, "sbatch=['--hold']"),
+    ],
+)
+def test_mistakes_of_the_python_api_are_explained(tmp_path, monkeypatch, words, options, hint):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.py").touch()
+    with pytest.raises(HpcrunError) as error:
+        hpcrun.submit(*words, site="slurm", **options)
+    assert error.value.hint == hint
+
+
+def test_the_python_api_takes_paths_and_numbers(tmp_path, isolated_home):
+    script = tmp_path / "x.py"
+    script.write_text("import os, sys\nprint(sys.argv[1:], os.environ['A'])\n")
+    job = hpcrun.submit(script, [1, 2.5], environment={"A": 4}, site="local", no_gpu=True, quiet=True)
+    job.result()
+    assert "['1', '2.5'] 4" in job.stdout()
 
 
 def test_the_python_api_warns_of_it_and_refuses_a_second_launcher():

@@ -144,6 +144,8 @@ MISTAKES = {
     "prune --all": "did you mean hpcrun prune all?",
     "status -v": "hpcrun why JOB explains a job",
     "status --user me": "squeue --user=NAME lists any user's jobs",
+    "watch --json": "hpcrun status JOB --json prints its state",
+    "submit x.py -N 2 -p main low": "HINT: commas separate names: hpcrun submit x.py -N 2 -p main,low\n",
     "site list --verbose": "did you mean --json?",
     "--verbose status": "submit and run have --log-level=DEBUG",
     "-V": "did you mean --version?",
@@ -426,6 +428,10 @@ def test_files_that_are_no_programs_are_explained(cli, tmp_path, monkeypatch, na
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).touch()
     assert f"ERROR: {name} is not a Python script\nHINT: {hint}\n" == cli("submit", name)[2]
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "workload.toml").write_text('script = "x.py"\n')
+    assert "HINT: did you mean entry?\n" in cli("submit", "net")[2]
+    assert "HINT: name its folder: hpcrun submit net\n" in cli("submit", "net/workload.toml")[2]
     with pytest.raises(HpcrunError) as error:
         workload.find_workload(name)
     assert error.value.hint == hint

@@ -62,6 +62,16 @@ def test_folder_that_a_shared_file_system_lacks_is_refused(submit, isolated_home
     assert f"ERROR: resnet50: {source}={isolated_home}/imagenet: there is no such folder\n" in err
 
 
+def test_an_empty_folder_is_refused_unless_an_earlier_job_may_fill_it(submit, isolated_home):
+    folder = isolated_home / "photos"
+    folder.mkdir()
+    line = ["--", "--data-dir", str(folder)]
+    code, err, submitted = submit("resnet50", "--dependency", "afterok:7", *line)
+    assert (code, submitted) == (0, True), err
+    code, err, _ = submit("resnet50", *line)
+    assert (code, f"ERROR: resnet50: --data-dir={folder}: the folder is empty\n" in err) == (2, True)
+
+
 def test_job_on_this_host_needs_its_folder_here(cli):
     code, _, err = cli("submit", "--site", "local", "--no-gpu", "lenet5", "--", "--data-dir", "/nowhere/on/this/host")
     assert (code, "ERROR: lenet5: --data-dir=/nowhere/on/this/host: there is no such folder" in err) == (2, True)
