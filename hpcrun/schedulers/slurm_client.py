@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs.inferred_state import CANCELLED_WHILE_PENDING
 from hpcrun.jobs.states import UNFINISHED_STATES, UNKNOWN_JOB_REASON, State
 from hpcrun.schedulers import command as commands
 from hpcrun.schedulers.environment import require_slurm_conf
@@ -115,7 +116,7 @@ class SlurmClient:
             rows = [*map(_correct_accounting_row, ended_rows), *rows]
         # sacct prints states such as "CANCELLED by 1000", and the reason "None"
         return {
-            job_id: (State(state.split()[0], reason if reason != "None" else "", nodes, elapsed, limit), command)
+            job_id: (_state(state.split()[0], reason if reason != "None" else "", nodes, elapsed, limit), command)
             for job_id, state, reason, nodes, elapsed, limit, command in rows
         }
 
@@ -132,6 +133,14 @@ class SlurmClient:
 def array_id(job_id: str) -> str:
     """Return the job id of the whole array for an array task, and the unchanged job id for any other job."""
     return job_id.partition("_")[0]
+
+
+def _state(name: str, reason: str, nodes: str, elapsed: str, limit: str) -> State:
+    """Return the state of a job; without nodes, squeue prints (null), and sacct None assigned."""
+    nodes = "" if nodes in {"None assigned", "(null)"} else nodes
+    if name == "CANCELLED" and not nodes and not reason:
+        reason = CANCELLED_WHILE_PENDING
+    return State(name, reason, nodes, elapsed, limit)
 
 
 def _correct_accounting_row(row: list[str]) -> list[str]:

@@ -557,6 +557,15 @@ def test_shell_completion_of_jobs_and_states(fake_slurm):
         assert done.stdout.split() == [completions]
 
 
+def test_a_job_that_was_cancelled_while_pending_has_no_nodes(status, fake_slurm):
+    run = fake_slurm.submit("early")
+    fake_slurm.set_queue()
+    line = f"1|CANCELLED by 0|None|None assigned|0:00|1:00:00|sbatch {run.directory}/job.sh"
+    fake_slurm.replace_command("sacct", f"echo '{line}'")
+    row = status("1")
+    assert (row["state"], row["nodes"], row["reason"]) == ("CANCELLED", "", "cancelled while pending")
+
+
 def test_job_that_runs_only_in_accounting_is_unknown(status, fake_slurm):
     run = fake_slurm.submit("lost")
     fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:10", "1:00:00", f"{run.directory}/job.sh"))
