@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from hpcrun.resources import FEATURE, Resources, is_valid
 from hpcrun.sites.partition import LEVELS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hpcrun.sites.model import Site
 
 
@@ -64,6 +67,31 @@ def warn_of_misspelled_names(requested_resources: Resources, site: Site) -> list
             problem = f"site {site.name} lists no {LEVELS[table]} {unknown_names}"
             warnings.append(f"{problem}; did you mean --{option}={suggestion}?")
     return warnings
+
+
+def warn_of_missing_units(requested_resources: Resources) -> Iterator[str]:
+    """Warn of a time limit or a memory size whose unit in Slurm is probably smaller than the user expects.
+
+    Raises:
+        HpcrunError: No program starts with so little memory.
+    """
+    sizes = {"--mem": requested_resources.mem, "--mem-per-gpu": requested_resources.mem_per_gpu}
+    if not (requested_resources.time or any(sizes.values())):
+        return
+    from hpcrun import resource_hints
+
+    for option, size in sizes.items():
+        if re.fullmatch(r"[1-9]\d?", str(size)):
+            hint = f"{option}={size}G for {size} GiB, {option}={size}M for {size} MiB"
+            raise HpcrunError(f"{option}={size} is {size} MiB, as in sbatch", hint=hint)
+    warnings = [resource_hints.explain_small_memory(option, size) for option, size in sizes.items()]
+    yield from filter(None, [resource_hints.explain_short_time(requested_resources.time), *warnings])
+
+
+def warn_of_unsent_mail(resources: Resources) -> Iterator[str]:
+    """Warn of an address without events."""
+    if resources.mail_user and not resources.mail_type:
+        yield f"--mail-user={resources.mail_user} gets no mail without --mail-type, such as END,FAIL"
 
 
 def parse_resources(options: dict[str, Any]) -> Resources:

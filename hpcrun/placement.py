@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from hpcrun import launchers
 from hpcrun.errors import HpcrunError
 from hpcrun.gpus import count_local_gpus, gpus_per_allocated_node, requests_gpus
-from hpcrun.job_levels import parse_resources, resolve_site, select_levels, warn_of_misspelled_names
+from hpcrun.job_levels import (
+    parse_resources,
+    resolve_site,
+    select_levels,
+    warn_of_missing_units,
+    warn_of_misspelled_names,
+    warn_of_unsent_mail,
+)
 from hpcrun.jobs import dependencies
 from hpcrun.scheduler import REGISTRY
 
@@ -188,12 +194,9 @@ def _plan_in_partition(
         if gpus_on_node is not None and merged_resources.gpus > gpus_on_node and not request.no_gpu:
             _require_gpus(requested_resources, gpus_on_node)
             merged_resources, gpus_on_node = _replace_gpus(merged_resources), 0
-    warnings += _warn_of_missing_units(requested_resources)
-    warnings += warn_of_misspelled_names(requested_resources, site) if target.scheduler.has_queue else []
-    if target.scheduler.has_queue and requested_resources.mail_user and not merged_resources.mail_type:
-        warnings.append(
-            f"--mail-user={requested_resources.mail_user} gets no mail without --mail-type, such as END,FAIL"
-        )
+    warnings += warn_of_missing_units(requested_resources)
+    if target.scheduler.has_queue:
+        warnings += [*warn_of_misspelled_names(requested_resources, site), *warn_of_unsent_mail(merged_resources)]
     if request.no_gpu:
         merged_resources, gpus_on_node = _replace_gpus(merged_resources), 0
     if (
@@ -213,24 +216,6 @@ def _plan_in_partition(
         resources, cpu_warnings = _set_cores_per_gpu(resources, resolved_site)
         warnings += cpu_warnings
     return resources, tuple(warnings)
-
-
-def _warn_of_missing_units(requested_resources: Resources) -> Iterator[str]:
-    """Warn of a time limit or a memory size whose unit in Slurm is probably smaller than the user expects.
-
-    Refuse a memory size in which no program starts.
-    """
-    sizes = {"--mem": requested_resources.mem, "--mem-per-gpu": requested_resources.mem_per_gpu}
-    if not (requested_resources.time or any(sizes.values())):
-        return
-    from hpcrun import resource_hints
-
-    for option, size in sizes.items():
-        if re.fullmatch(r"[1-9]\d?", str(size)):  # no program starts with so little
-            hint = f"{option}={size}G for {size} GiB, {option}={size}M for {size} MiB"
-            raise HpcrunError(f"{option}={size} is {size} MiB, as in sbatch", hint=hint)
-    warnings = [resource_hints.explain_small_memory(option, size) for option, size in sizes.items()]
-    yield from filter(None, [resource_hints.explain_short_time(requested_resources.time), *warnings])
 
 
 def _set_cores_per_gpu(resources: Resources, site: Site) -> tuple[Resources, list[str]]:
