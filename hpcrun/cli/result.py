@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from hpcrun.jobs.runs import Run
 
-WRITE_RESULT = "hpcrun.train.write_result(accuracy=...) at the end of the script records a result"
+WRITE_RESULT = "hpcrun.run.write_result(accuracy=...) at the end of the script records a result"
 
 
 def result(jobs: Jobs = None, as_json: Json = False) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 FIELDS = [("shard", "<i4"), ("label", "<i4"), ("offset", "<i8"), ("length", "<i8")]
@@ -14,6 +14,7 @@ FIELDS = [("shard", "<i4"), ("label", "<i4"), ("offset", "<i8"), ("length", "<i8
 without the 12 bytes of header before and the 4 bytes of checksum after the content (`hpcrun.data.tfrecord`)."""
 _RECORD = struct.Struct("<iiqq")
 _ALIGNMENT = 64
+_FRAME_BYTES = 16  # length and checksums of a record
 
 
 def index_name(split: str) -> str:
@@ -39,3 +40,25 @@ def write_index(file: Path, shards: Iterable[Iterable[tuple[int, int, int]]]) ->
     draft = file.with_name(f".{file.name}.part")
     draft.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data)
     draft.replace(file)
+
+
+def load_index(files: Sequence[Path], split: str) -> Any:
+    """Return the index that ``hpcrun data build`` wrote; None if there is none, or the shards are not those.
+
+    Args:
+        files: The shards of the split.
+        split: Its name.
+    """
+    import numpy as np
+
+    try:
+        index = np.load(files[0].parent / index_name(split))
+    except (OSError, ValueError):
+        return None
+    if index.dtype != np.dtype(FIELDS) or (
+        len(index) and not 0 <= index["shard"].min() <= index["shard"].max() < len(files)
+    ):
+        return None
+    sizes = np.zeros(len(files), np.int64)
+    np.maximum.at(sizes, index["shard"], index["offset"] + index["length"] + _FRAME_BYTES)
+    return index if sizes.tolist() == [file.stat().st_size for file in files] else None

@@ -1,4 +1,4 @@
-"""The latest heartbeats of ranks: ``heartbeats/rank-N.json``, written by `hpcrun.train`."""
+"""The latest heartbeats of ranks: ``heartbeats/rank-N.json``, written by `hpcrun.run` and `hpcrun.train`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Heartbeat:
         steps: Number of steps per epoch.
         first: The epoch and the number of completed steps at which the ``fit`` call began.
         step_seconds: Time per step of the latest steps, in s.
-        own_seconds: The part of `step_seconds` in which this rank did not wait for other ranks.
+        own_seconds: The part of `step_seconds` in which this rank did not wait for other ranks; 0 if unknown.
         images_per_second: Training rate of all ranks together.
         fit_seconds: How long the ``fit`` call has been running, in s (rank 0 only).
         logs: Keras's metrics by name (rank 0 only).

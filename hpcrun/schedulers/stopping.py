@@ -161,7 +161,7 @@ def _cancel(jobs: Sequence[StoppedJob], outcome: str) -> None:
 def _read_checkpoint_times(run: Run) -> dict[str, float]:
     """Return the modification time of each checkpoint, by file name; files with a leading dot are incomplete."""
     modification_times = {}
-    for file in run.directory.glob("checkpoints/[!.]*.npz"):
+    for file in run.directory.glob("checkpoints/[!.]*"):
         with suppress(FileNotFoundError):
             modification_times[file.name] = file.stat().st_mtime
     return modification_times

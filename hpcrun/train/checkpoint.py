@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import time
 from contextlib import contextmanager
 from itertools import count
@@ -20,16 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from hpcrun.run.job import print_line
+from hpcrun.run.stop import StopSignals
 from hpcrun.train import checkpoint_file
 from hpcrun.train.rank_state import rank_state
 from hpcrun.train.ranks import failure
 from hpcrun.train.ranks.collectives import checked_allgather, checked_barrier
-from hpcrun.train.ranks.world import print_line, world
+from hpcrun.train.ranks.world import world
 from hpcrun.train.result import training_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import FrameType
 
     import numpy as np
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 SECONDS_BETWEEN_CHECKPOINTS = 600.0  # minimum time between checkpoints at the ends of epochs
-_SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 _fit_numbers = count()
 
 
@@ -64,25 +63,23 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     ) -> None:
         super().__init__()
         self.file, self.position, self.user_callbacks, self.number = file, position, user_callbacks, number
-        self._arrays, self._last_write, self._received_signal = arrays, time.monotonic(), 0
+        self._arrays, self._last_write = arrays, time.monotonic()
+        self._signals = StopSignals(self._request_exit)
 
     @contextmanager
     def handle_signals(self) -> Iterator[None]:
         """Record stop signals inside the block, so that they do not end the process."""
-        if threading.current_thread() is not threading.main_thread():
+        with self._signals:
             yield
-            return
-        previous_handlers = {number: signal.signal(number, self._handle_signal) for number in _SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in previous_handlers.items():
-                signal.signal(number, handler)
         if self._received_signal:  # the `fit` is complete, but the script must stop
             signal.raise_signal(self._received_signal)
 
-    def _handle_signal(self, number: int, _: FrameType | None) -> None:
-        self._received_signal = number
+    @property
+    def _received_signal(self) -> int:
+        """The number of the stop signal that this rank received; 0 without one."""
+        return self._signals.received
+
+    def _request_exit(self) -> None:
         for reducer in self._model.training_state.reducers:
             reducer.exit_requested = True
 

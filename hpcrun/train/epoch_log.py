@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import keras
 
-from hpcrun import permissions
+from hpcrun.run.job import run_dir
+from hpcrun.run.metrics import append_epoch, print_epoch, remove_repeated_epochs
 from hpcrun.train.callback_list import to_numbers
-from hpcrun.train.ranks.world import print_line, world
-from hpcrun.train.result import epoch_rates, format_metrics, run_dir, to_json, training_seconds
+from hpcrun.train.ranks.world import world
+from hpcrun.train.result import epoch_rates, training_seconds
 from hpcrun.train.training_progress import samples_trained
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hpcrun.train.types import Logs
 
 SECONDS_BETWEEN_LINES = 2.0  # seconds between progress lines within an epoch
@@ -49,7 +47,7 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Record the epoch's start time; before the first epoch, remove lines of epochs that will be repeated."""
         if self._is_first_epoch and (folder := run_dir()) and world().rank == 0:
-            _remove_repeated_epochs(folder / "metrics.jsonl", (self.fit, epoch))
+            remove_repeated_epochs(folder, (self.fit, epoch))
         self._is_first_epoch = False
         self._epoch = epoch + 1
         self._rate: float | None = None
@@ -60,7 +58,9 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         if self.show and time.perf_counter() - self._last_line > SECONDS_BETWEEN_LINES:
             self._last_line = time.perf_counter()
             steps = self.params.get("steps") or "?"
-            self._print(f"step {batch + 1}/{steps}", to_numbers(logs))
+            print_epoch(
+                self._epoch, self.params.get("epochs"), to_numbers(logs), self._rate, f"step {batch + 1}/{steps}"
+            )
 
     def on_test_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Compute images per second before validation, which takes time and resets the count of samples."""
@@ -73,16 +73,13 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         if self._rate:
             epoch_rates.append(self._rate)
         if self.show:
-            self._print("", dict(sorted(logs.items(), key=_sort_key)))
+            in_order = dict(sorted(logs.items(), key=_sort_key))
+            print_epoch(self._epoch, self.params.get("epochs"), in_order, self._rate)
         timing = {"images_per_second": self._rate or 0.0, "seconds": round(time.perf_counter() - self._epoch_start, 3)}
         fit_entry = {"fit": self.fit} if self.fit else {}
         entry = {**fit_entry, "epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, **timing}
         if (folder := run_dir()) and world().rank == 0:
-            try:
-                with open(folder / "metrics.jsonl", "a", encoding="utf-8", opener=permissions.opener) as file:
-                    file.write(json.dumps(to_json(entry)) + "\n")
-            except OSError as error:  # a full disk must not end the training
-                print_line(f"WARNING: {folder / 'metrics.jsonl'} lacks epoch {self._epoch}: {error.strerror}")
+            append_epoch(folder, entry)
 
     def _measure(self) -> None:
         if self._rate is None:
@@ -92,36 +89,7 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
             )  # fraction of batches that this process has trained
             self._rate = samples_trained(self.model) * fraction / (time.perf_counter() - self._epoch_start)
 
-    def _print(self, step: str, logs: dict[str, Any]) -> None:
-        rate = f"{self._rate:{',.0f' if self._rate >= 10 else '.2g'}} images/s" if self._rate else ""
-        line = [f"epoch {self._epoch}/{self.params.get('epochs')}", step, *format_metrics(logs), rate]
-        print_line("  ".join(word for word in line if word))
-
 
 def _sort_key(item: tuple[str, float]) -> tuple[bool, bool]:
     """Return a sort key: training metrics before validation metrics, losses first."""
     return item[0].startswith("val_"), not item[0].endswith("loss")
-
-
-def _remove_repeated_epochs(file: Path, last_complete: tuple[int, int]) -> None:
-    """Remove the lines of epochs after the completed ones of a `fit` from ``metrics.jsonl``."""
-    if not file.exists():
-        return
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    remaining = [
-        line for line in lines if line.endswith("\n") and _fit_and_epoch(line) <= last_complete
-    ]  # the last line may be incomplete
-    if remaining != lines:
-        draft = file.with_name(f".{file.name}")
-        with open(draft, "w", encoding="utf-8", opener=permissions.opener) as stream:
-            stream.write("".join(remaining))
-        draft.replace(file)
-
-
-def _fit_and_epoch(line: str) -> tuple[int, int]:
-    """Return the `fit` and the epoch of a line; (0, 0) for lines that the user wrote."""
-    try:
-        entry = json.loads(line)
-        return int(entry.get("fit", 0)), int(entry["epoch"])
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return 0, 0

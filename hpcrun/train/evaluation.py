@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -11,11 +10,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from hpcrun import permissions
 from hpcrun.errors import HpcrunError
+from hpcrun.run.job import print_line, run_dir
+from hpcrun.run.metrics import append_epoch
 from hpcrun.train.model import Model
-from hpcrun.train.ranks.world import print_line, world
-from hpcrun.train.result import run_dir, to_json
+from hpcrun.train.ranks.world import world
 from hpcrun.train.saved_model import SavedModel, count_classes, ends_in_softmax
 
 if TYPE_CHECKING:
@@ -151,6 +150,4 @@ def record_evaluation(evaluation: Evaluation, saved: SavedModel, seconds: float)
     print_line(str(evaluation))
     if (folder := run_dir()) and saved.epoch:
         rate = {"images_per_second": evaluation.examples / seconds, "seconds": round(seconds, 3)}
-        entry = to_json({"epoch": saved.epoch, **asdict(evaluation), **rate})
-        with open(folder / "metrics.jsonl", "a", encoding="utf-8", opener=permissions.opener) as file:
-            file.write(json.dumps(entry) + "\n")
+        append_epoch(folder, {"epoch": saved.epoch, **asdict(evaluation), **rate})

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
+from hpcrun.run.job import print_line, run_dir
 from hpcrun.train.ranks.collectives import on_rank_0
-from hpcrun.train.ranks.world import print_line, world
-from hpcrun.train.result import run_dir
+from hpcrun.train.ranks.world import world
 from hpcrun.train.saved_model import SavedModel, find_saved_model
 from hpcrun.train.saved_model_record import RECORD
 

@@ -16,10 +16,10 @@ import numpy as np
 from keras.src.losses import loss as keras_loss
 
 from hpcrun.errors import HpcrunError
+from hpcrun.run.waiting import waiting
 from hpcrun.train.backends import call_on_host
 from hpcrun.train.data.batch_share import current_share
 from hpcrun.train.gradients.optimizer import is_capturing
-from hpcrun.train.ranks.waiting import waiting
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:

@@ -26,28 +26,6 @@ def read_switch(name: str, *, default: bool) -> bool:
     return text == "1"
 
 
-def read_number(name: str, default: float, unit: str, hint: str) -> float:
-    """Read a number from an environment variable.
-
-    Args:
-        name: Name of the variable.
-        default: Value if the variable is not set.
-        unit: Unit of the number, for the error message.
-        hint: Hint of the error message.
-
-    Raises:
-        HpcrunError: The value is not a number, or is negative or infinite.
-    """
-    text = os.environ.get(name) or str(default)
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1
-    if not 0 <= value < float("inf"):
-        raise HpcrunError(f"{name}={text} is not a number of {unit}", hint=hint)
-    return value
-
-
 def is_overlap_enabled() -> bool:
     """Return whether to allreduce gradients in groups during the backward pass (``$HPCRUN_OVERLAP``).
 

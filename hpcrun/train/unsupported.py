@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import keras
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.ranks.world import print_line, world
+from hpcrun.run.job import print_line
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from hpcrun.train.types import Keras

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError
-from hpcrun.options import parse
+from hpcrun.run.workload_options import parse_options
 from hpcrun.train.ranks import failure
 
 if TYPE_CHECKING:
@@ -29,12 +25,4 @@ def options(script: str) -> argparse.Namespace:
             with code 2.
     """
     failure.install_hooks()
-    folder = Path(script).resolve().parent
-    try:
-        table = tomllib.loads((folder / "workload.toml").read_text(encoding="utf-8"))
-    except OSError as error:
-        raise HpcrunError(
-            f"{folder / 'workload.toml'} cannot be read: {error.strerror}",
-            hint="hpcrun.train.options(__file__) reads the options of the workload.toml beside the script",
-        ) from error
-    return parse(folder.name, table.get("options", {}), sys.argv[1:])
+    return parse_options(script)

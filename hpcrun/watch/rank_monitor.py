@@ -49,7 +49,7 @@ class RankStatus:
     @property
     def wait_fraction(self) -> float:
         """The fraction of a step in which the rank waits for other ranks."""
-        return 1 - self.heartbeat.own_seconds / self.heartbeat.step_seconds if self.heartbeat.step_seconds > 0 else 0.0
+        return 1 - self.heartbeat.own_seconds / self.heartbeat.step_seconds if self.heartbeat.own_seconds > 0 else 0.0
 
 
 class RankMonitor:
@@ -99,7 +99,7 @@ def classify_ranks(ranks: Sequence[RankStatus]) -> list[RankStatus]:
         ranks: All ranks of a running job, without troubles.
     """
     live_ranks = [rank for rank in ranks if not rank.heartbeat.ended and not _is_silent(rank)]
-    own_times = [rank.heartbeat.own_seconds for rank in live_ranks if rank.heartbeat.step_seconds > 0]
+    own_times = [rank.heartbeat.own_seconds for rank in live_ranks if rank.heartbeat.own_seconds > 0]
     median_time = median_low(own_times) if own_times else 0.0
     has_stalled = any(map(_is_stalled, live_ranks))
     is_deadlock = has_stalled and all(map(_is_stalled, live_ranks)) and not any(map(_is_silent, ranks))

@@ -221,7 +221,7 @@ def _rank_cells(rank: RankStatus) -> tuple[str, ...]:
     heartbeat = rank.heartbeat
     position = f"{heartbeat.epoch}:{heartbeat.step}" if heartbeat.epoch else "-"
     own_time = wait_text = "-"
-    if heartbeat.step_seconds > 0:
+    if heartbeat.own_seconds > 0:
         own_time, wait_text = format_step_time(heartbeat.own_seconds), f"{100 * rank.wait_fraction:.0f} %"
     return (
         str(heartbeat.rank),
@@ -235,7 +235,7 @@ def _rank_cells(rank: RankStatus) -> tuple[str, ...]:
 
 
 def _summarize_others(ranks: Sequence[RankStatus]) -> str:
-    own_times = sorted(rank.heartbeat.own_seconds for rank in ranks if rank.heartbeat.step_seconds > 0)
+    own_times = sorted(rank.heartbeat.own_seconds for rank in ranks if rank.heartbeat.own_seconds > 0)
     own_text = (
         f": {format_step_time(own_times[0])} to {format_step_time(own_times[-1])} of their own per step"
         if own_times

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from hpcrun.train.ranks import heartbeat, waiting
-from hpcrun.train.ranks.heartbeat import Heartbeat
+from hpcrun.run import heartbeat_thread, waiting
+from hpcrun.run.heartbeat_thread import Heartbeat
 from tests.waiting import wait_until
 
 
@@ -24,19 +24,19 @@ def next_heartbeat(tmp_path):
     yield call
     writer.end()
     atexit.unregister(writer.end)
-    heartbeat.set_details(dict)
+    heartbeat_thread.set_details(dict)
 
 
 def test_heartbeats_continue_without_details(next_heartbeat):
     def fails():
         raise RuntimeError("dictionary changed size during iteration")
 
-    heartbeat.set_details(fails)
+    heartbeat_thread.set_details(fails)
     assert next_heartbeat()["host"] == "n1"
 
 
 def test_heartbeats_say_what_a_rank_does_before_its_training(next_heartbeat):
-    with heartbeat.activity("imports TensorFlow"):
+    with heartbeat_thread.activity("imports TensorFlow"):
         wait_until(lambda: next_heartbeat().get("activity") == "imports TensorFlow")  # one may be half made
         wait_until(lambda: next_heartbeat()["activity_seconds"] > 0)
     wait_until(lambda: "activity" not in next_heartbeat())
@@ -49,7 +49,7 @@ def test_heartbeats_continue_after_a_failed_write(next_heartbeat):
         calls.append(1)
         return {"loss": object() if len(calls) == 1 else 0.5}
 
-    heartbeat.set_details(logs)
+    heartbeat_thread.set_details(logs)
     wait_until(lambda: len(calls) > 1)
     assert next_heartbeat()["loss"] == 0.5
 

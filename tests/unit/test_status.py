@@ -625,10 +625,10 @@ def test_run_without_a_result_shows_its_last_epoch(cli, fake_slurm):
     fake_slurm.write_exit_record(run)
     code, out, err = cli("result", "1")
     assert (code, out) == (1, "")
-    assert "HINT: hpcrun.train.write_result(accuracy=...)" in err
+    assert "HINT: hpcrun.run.write_result(accuracy=...)" in err
 
 
-@pytest.mark.parametrize(("exit_code", "hint"), [(0, "hpcrun.train.write_result("), (3, "hpcrun why 1\n")])
+@pytest.mark.parametrize(("exit_code", "hint"), [(0, "hpcrun.run.write_result("), (3, "hpcrun why 1\n")])
 def test_hint_about_a_missing_result_depends_on_the_exit_code(cli, fake_slurm, exit_code, hint):
     fake_slurm.write_exit_record(fake_slurm.submit("train"), exit_code)
     assert f"HINT: {hint}" in cli("result", "1")[2]

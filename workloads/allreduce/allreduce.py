@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import hpcrun.train
+from hpcrun.run.job import print_line
 from hpcrun.train.gradients.allreduce import PIECE_BYTES
-from hpcrun.train.ranks.world import mpi_library, print_line
+from hpcrun.train.ranks.world import mpi_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable

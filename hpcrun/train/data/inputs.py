@@ -11,10 +11,11 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
+from hpcrun.run.job import print_line
 from hpcrun.train.data import python_data
 from hpcrun.train.data.arrays import are_arrays, check_same_arrays
 from hpcrun.train.data.shards import Shard
-from hpcrun.train.ranks.world import print_line, world
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,8 @@ from contextlib import suppress
 from types import CodeType
 from typing import TYPE_CHECKING
 
-from hpcrun.train.ranks.world import print_line, world
+from hpcrun.run.job import print_line
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.errors import HpcrunError
+from hpcrun.run.waiting import waiting
 from hpcrun.train.gradients.allreduce import AllReduce
 from hpcrun.train.gradients.buffers import Buffer
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.ranks.collectives import checked_barrier
-from hpcrun.train.ranks.waiting import waiting
 from hpcrun.train.ranks.world import mpi_library
 from hpcrun.train.settings import keras_backend, read_switch
 

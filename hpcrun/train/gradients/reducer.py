@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.errors import HpcrunError
+from hpcrun.run.job import read_number
+from hpcrun.run.waiting import waiting
 from hpcrun.train.data.batch_share import record_share
 from hpcrun.train.gradients.allreduce import AllReduce, call_blocking, call_polling
 from hpcrun.train.gradients.buffers import ALIGNMENT, Buffer
@@ -14,9 +16,8 @@ from hpcrun.train.gradients.shared_memory import SharedMemoryAllReduce, is_one_h
 from hpcrun.train.gradients.wire_formats import choose_allreduce
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import checked_barrier
-from hpcrun.train.ranks.waiting import waiting
 from hpcrun.train.ranks.world import world
-from hpcrun.train.settings import read_number, read_switch
+from hpcrun.train.settings import read_switch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from hpcrun.run.job import print_line
+from hpcrun.run.waiting import waiting
 from hpcrun.train.backends import call_on_host
 from hpcrun.train.gradients.embedding_lookups import EmbeddingLookups, split_lookups
-from hpcrun.train.ranks.waiting import waiting
-from hpcrun.train.ranks.world import print_line, world
+from hpcrun.train.ranks.world import world
 from hpcrun.train.settings import read_switch
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from hpcrun.run.job import print_line
 from hpcrun.train.backends import without_autograph
 from hpcrun.train.gradients.embedding_lookups import probe_lengths
-from hpcrun.train.ranks.world import print_line, world
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

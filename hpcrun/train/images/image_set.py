@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from hpcrun.data.index import load_index
 from hpcrun.data.layout import find_shards, read_labels
 from hpcrun.data.small_sets import find_cifar10
 from hpcrun.errors import HpcrunError
@@ -20,7 +21,7 @@ from hpcrun.train.images.augmentation import AUGMENTATIONS
 from hpcrun.train.images.damage import find_undamaged, gather_problems, record_reads
 from hpcrun.train.images.decoding import Decoder
 from hpcrun.train.images.files import ImageFiles, list_files, split_folder
-from hpcrun.train.images.records import Records, find_wrong_labels, has_class, load_index, scan_shards
+from hpcrun.train.images.records import Records, find_wrong_labels, has_class, scan_shards
 from hpcrun.train.images.sources import SourceRecords
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import on_rank_0

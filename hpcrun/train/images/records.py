@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.data.example import decode_example
-from hpcrun.data.index import FIELDS, index_name
+from hpcrun.data.index import FIELDS
 from hpcrun.data.tfrecord import RecordError, read_record, read_records
 from hpcrun.train.images.damage import check_image, gather_problems
 from hpcrun.train.ranks.collectives import checked_allgather
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _MAX_OPEN_FILES = 256
-_FRAME_BYTES = 16  # length and checksums of a record
 
 
 @dataclass(frozen=True)
@@ -84,26 +83,6 @@ class _OpenFile:
 @lru_cache(_MAX_OPEN_FILES)
 def _open_cached(path: str) -> _OpenFile:
     return _OpenFile(path)
-
-
-def load_index(files: Sequence[Path], split: str) -> Array | None:
-    """Load the index that ``hpcrun data build`` wrote; return None if it is missing or does not match the shards.
-
-    Args:
-        files: The shards of the split.
-        split: Name of the split.
-    """
-    try:
-        index = np.load(files[0].parent / index_name(split))
-    except (OSError, ValueError):
-        return None
-    if index.dtype != np.dtype(FIELDS) or (
-        len(index) and not 0 <= index["shard"].min() <= index["shard"].max() < len(files)
-    ):
-        return None
-    sizes = np.zeros(len(files), np.int64)
-    np.maximum.at(sizes, index["shard"], index["offset"] + index["length"] + _FRAME_BYTES)
-    return index if sizes.tolist() == [file.stat().st_size for file in files] else None
 
 
 def scan_shards(files: Sequence[Path], classes: int, *, skip_bad: bool) -> Array:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import keras
 
+from hpcrun.run.job import print_line
+from hpcrun.run.waiting import waited_seconds
 from hpcrun.train.outputs.time_shares import StepTimes, describe
 from hpcrun.train.ranks.collectives import checked_allgather
-from hpcrun.train.ranks.waiting import waited_seconds
-from hpcrun.train.ranks.world import print_line, world
+from hpcrun.train.ranks.world import world
 from hpcrun.train.result import time_shares
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from hpcrun import permissions
-from hpcrun.train.result import run_dir
+from hpcrun.run.job import run_dir
 from hpcrun.train.saved_model_record import replace_text
 
 if TYPE_CHECKING:

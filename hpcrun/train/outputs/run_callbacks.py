@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.run.job import run_dir
 from hpcrun.train.callbacks import Callback
 from hpcrun.train.outputs.averaged_weights import ValidateAveraged
 from hpcrun.train.outputs.bottleneck import Bottleneck
@@ -13,7 +14,6 @@ from hpcrun.train.outputs.finite_loss import StopAtNaN
 from hpcrun.train.outputs.metric_files import MetricFiles
 from hpcrun.train.outputs.saved_models import SaveModels
 from hpcrun.train.outputs.step_log import StepLog
-from hpcrun.train.result import run_dir
 
 if TYPE_CHECKING:
     import os

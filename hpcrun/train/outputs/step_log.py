@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
+from hpcrun.run.job import print_line
 from hpcrun.train.callback_list import to_numbers
 from hpcrun.train.ranks.collectives import allreduce
-from hpcrun.train.ranks.world import print_line, world
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from hpcrun.train.types import Logs

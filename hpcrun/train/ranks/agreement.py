@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
+from hpcrun.run.script_position import format_ranks
 from hpcrun.train.ranks.collectives import checked_allgather
-from hpcrun.train.ranks.script_position import format_ranks
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:

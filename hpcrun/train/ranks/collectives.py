@@ -8,8 +8,8 @@ from array import array as packed
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.ranks.script_position import format_ranks, script_position
-from hpcrun.train.ranks.waiting import waiting
+from hpcrun.run.script_position import format_ranks, script_position
+from hpcrun.run.waiting import waiting
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.train.ranks.waiting import current_wait, waiting
+from hpcrun.run.waiting import current_wait, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from hpcrun import permissions
 from hpcrun.errors import HpcrunError
-from hpcrun.train.ranks.script_position import script_position
-from hpcrun.train.ranks.waiting import current_wait
+from hpcrun.run.script_position import script_position
+from hpcrun.run.waiting import current_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpcrun import permissions
-from hpcrun.train.ranks.waiting import waited_seconds
+from hpcrun.run.waiting import waited_seconds
 
 _TRAINING_LIBRARIES = ("keras", "tensorflow", "torch", "jax")
 _registered_pids: list[int] = []

@@ -11,17 +11,17 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from hpcrun.run.job import read_number
+from hpcrun.run.script_position import format_ranks, script_position
+from hpcrun.run.waiting import current_wait
 from hpcrun.train.ranks import failure
 from hpcrun.train.ranks.peers import MAX_QUERY_SECONDS
-from hpcrun.train.ranks.script_position import format_ranks, script_position
-from hpcrun.train.ranks.waiting import current_wait
-from hpcrun.train.settings import read_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hpcrun.run.waiting import waiting
     from hpcrun.train.ranks.peers import Peer, Peers
-    from hpcrun.train.ranks.waiting import waiting
     from hpcrun.train.types import Json
 
 DEFAULT_SECONDS = 600.0  # default of HPCRUN_STALL_SECONDS, the timeout of a collective

@@ -13,7 +13,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, pluralize
-from hpcrun.train.ranks import failure, heartbeat, lone_ranks, stall_detector
+from hpcrun.run import heartbeat_thread
+from hpcrun.run.job import print_line
+from hpcrun.train.ranks import failure, lone_ranks, stall_detector
 from hpcrun.train.ranks.communicator import duplicate_communicator
 from hpcrun.train.ranks.peers import Peers
 from hpcrun.train.settings import keras_library
@@ -61,7 +63,7 @@ def world() -> World:
     """
     from hpcrun.train.ranks import device
 
-    with heartbeat.activity(f"imports {keras_library()}"):
+    with heartbeat_thread.activity(f"imports {keras_library()}"):
         me = mpi_world()
         device_name = device.bind_device(me)
     visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -80,7 +82,7 @@ def mpi_world() -> World:
         HpcrunError: MPI started a wrong number of ranks.
     """
     failure.install_hooks()
-    limit, heartbeat_interval = stall_detector.read_stall_seconds(), heartbeat.read_heartbeat_seconds()
+    limit, heartbeat_interval = stall_detector.read_stall_seconds(), heartbeat_thread.read_heartbeat_seconds()
     comm = _start_mpi(limit)
     host, cpus = platform.node(), os.sched_getaffinity(0)
     if comm and comm.size > 1:
@@ -99,9 +101,10 @@ def mpi_world() -> World:
     ranks_on_cores = sum(1 for name, cores in hosts_and_cores if name == host and cores & cpus)
     threads = min(int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // ranks_on_cores), len(cpus))
     hosts = tuple(name for name, _ in hosts_and_cores)
-    lone_ranks.record_rank(comm.rank if comm else 0, len(hosts))
-    heartbeat.start_heartbeat(comm.rank if comm else 0, hosts, heartbeat_interval)
-    return World(comm=comm, hosts=hosts, rank=comm.rank if comm else 0, threads=max(1, threads))
+    rank = comm.rank if comm else 0
+    lone_ranks.record_rank(rank, len(hosts))
+    heartbeat_thread.start_heartbeat(rank, len(hosts), heartbeat_interval)
+    return World(comm=comm, hosts=hosts, rank=rank, threads=max(1, threads))
 
 
 def comm() -> Comm:
@@ -165,11 +168,6 @@ def mpi_library() -> str:
     mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
     first_line = mpi.Get_library_version().strip("\0").split("\n")[0] if mpi else "none"
     return " ".join(first_line.split(",")[0].replace("Version:", "").split())
-
-
-def print_line(line: str) -> None:
-    """Print a line in one write, so that lines of different ranks do not mix."""
-    print(line + "\n", end="", flush=True)
 
 
 def init() -> None:

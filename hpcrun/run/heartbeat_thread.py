@@ -9,26 +9,28 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import platform
 import threading
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcrun import permissions
-from hpcrun.train.ranks.script_position import script_position
-from hpcrun.train.ranks.waiting import current_wait
-from hpcrun.train.settings import read_number
+from hpcrun.run.job import read_number, run_dir
+from hpcrun.run.script_position import script_position
+from hpcrun.run.waiting import current_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-    from hpcrun.train.types import Json
+    Json = dict[str, Any]
 
 DEFAULT_SECONDS = 5.0  # default of HPCRUN_HEARTBEAT_SECONDS, the interval of heartbeats
 MAX_WRITES_PER_SECOND = 100  # of all ranks together, because shared file systems are slow
 
 _details: list[Callable[[], Json]] = []
+_started: list[Heartbeat] = []
 
 
 class Heartbeat:
@@ -99,25 +101,26 @@ class Heartbeat:
             draft.replace(self.file)  # atomic: a reader never sees an incomplete file
 
 
-def start_heartbeat(rank: int, hosts: Sequence[str], interval: float) -> None:
-    """Start the heartbeat, if hpcrun started this job.
+def start_heartbeat(rank: int, ranks: int, interval: float) -> None:
+    """Start the heartbeat of this process, if hpcrun started this job; a second call has no effect.
 
     Args:
         rank: This rank.
-        hosts: Host name of each rank, in rank order.
+        ranks: Number of ranks.
         interval: Seconds between two heartbeats; 0: no heartbeats.
     """
-    run_dir = os.environ.get("HPCRUN_RUN_DIR")
-    if not run_dir or not interval:
+    folder = run_dir()
+    if not folder or not interval or _started:
         return
-    folder = Path(run_dir, "heartbeats")
+    folder /= "heartbeats"
     try:
         permissions.make_folder(folder)
     except OSError:
         return
-    interval = max(interval, len(hosts) / MAX_WRITES_PER_SECOND)
+    interval = max(interval, ranks / MAX_WRITES_PER_SECOND)
+    _started.append(Heartbeat(folder / f"rank-{rank}.json", rank, platform.node(), interval))
     # Spread first heartbeats over the interval, so that ranks do not write at the same time.
-    Heartbeat(folder / f"rank-{rank}.json", rank, hosts[rank], interval).start(delay=interval * rank / len(hosts))
+    _started[0].start(delay=interval * rank / ranks)
 
 
 @contextmanager

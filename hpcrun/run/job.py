@@ -1,0 +1,70 @@
+"""The job around this process, from its environment: run directory, rank, number of ranks, settings."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from hpcrun.errors import HpcrunError
+
+
+def run_dir() -> Path | None:
+    """Return the run directory, or None outside a job."""
+    folder = os.environ.get("HPCRUN_RUN_DIR")
+    return Path(folder) if folder else None
+
+
+def find_rank() -> int:
+    """Return the number of this process, from 0: hpcrun's, or torchrun's in a process that it started."""
+    return _number("RANK", "HPCRUN_RANK", 0)
+
+
+def count_ranks() -> int:
+    """Return the number of processes of the job."""
+    return _number("WORLD_SIZE", "HPCRUN_NTASKS", 1)
+
+
+def _number(name: str, own: str, default: int) -> int:
+    """Return a number of the job; `name` counts outside of jobs, and for the processes that torchrun starts in one."""
+    names = (name, own) if "TORCHELASTIC_RUN_ID" in os.environ else (own, name)
+    text = next((os.environ[each] for each in names if os.environ.get(each)), "")
+    return int(text) if text.isdigit() else default
+
+
+def list_hosts() -> list[str]:
+    """Return the hosts of the job, in order; outside of a job, this one."""
+    hosts: list[str] = []
+    with suppress(OSError):  # a job of one rank may have none
+        for line in ((run_dir() or Path("/nowhere")) / "hostfile").read_text(encoding="utf-8").splitlines():
+            hosts += re.findall(r"^[^\s:#]+", line)[:1]  # n1, n1:2 or n1 slots=2
+    return list(dict.fromkeys(hosts)) or [platform.node()]
+
+
+def print_line(line: str) -> None:
+    """Print a line in one write, so that lines of different ranks do not mix."""
+    print(line + "\n", end="", flush=True)
+
+
+def read_number(name: str, default: float, unit: str, hint: str) -> float:
+    """Read an environment variable that is a number.
+
+    Args:
+        name: The variable.
+        default: The value if it is not set.
+        unit: The unit, for the error.
+        hint: The hint of the error.
+
+    Raises:
+        HpcrunError: The value is not a number, negative or infinite.
+    """
+    text = os.environ.get(name) or str(default)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value < float("inf"):
+        raise HpcrunError(f"{name}={text} is not a number of {unit}", hint=hint)
+    return value

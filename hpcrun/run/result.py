@@ -1,0 +1,78 @@
+"""The result of a run: one line in its log, and ``result.json``."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from hpcrun import permissions
+from hpcrun.run.job import count_ranks, find_rank, list_hosts, print_line, run_dir
+from hpcrun.run.metrics import NAME
+from hpcrun.run.values import format_metrics, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_LIBRARIES = ("tensorflow", "torch", "jax", "keras")
+
+
+def write_result(**metrics: Any) -> None:
+    """Print a run's result and write it to ``$HPCRUN_RUN_DIR/result.json``, on rank 0.
+
+    Args:
+        **metrics: Values to record, such as `test_accuracy=0.97`: numbers, texts, arrays or tensors. Of the epochs of
+            `log_metrics`, images per second (the median) and all seconds are added; also ranks, hosts and versions.
+    """
+    if find_rank() == 0:
+        environment: dict[str, Any] = {"ranks": count_ranks(), "hosts": list_hosts()}
+        if seconds := read_epochs(run_dir(), "seconds"):
+            environment["training_seconds"] = round(sum(seconds), 3)
+        save_result(metrics, read_epochs(run_dir(), "images_per_second"), environment)
+
+
+def save_result(
+    metrics: dict[str, Any],
+    rates: Sequence[float],
+    environment: dict[str, Any],
+    versions: dict[str, str] | None = None,
+) -> None:
+    """Print a result and write it to ``result.json``, if this is a job.
+
+    Args:
+        metrics: Values by name.
+        rates: Images per second of each epoch, whose median is added.
+        environment: Further values, which are not printed.
+        versions: Further versions, by the name of a library.
+    """
+    if rates:
+        from statistics import median
+
+        metrics.setdefault("images_per_second", median(rates))
+    print_line("  ".join(["result", *format_metrics(metrics)]))
+    if folder := run_dir():
+        loaded = {name: str(sys.modules[name].__version__) for name in _LIBRARIES if name in sys.modules}
+        all_versions = {"python": platform.python_version(), **loaded, **(versions or {})}
+        new = folder / ".result.json.new"
+        result = to_json({**metrics, **environment, "versions": all_versions})
+        with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
+            opened.write(json.dumps(result, indent=2) + "\n")
+        new.replace(folder / "result.json")  # atomic: a reader never sees half of it
+
+
+def read_epochs(folder: Path | None, key: str) -> list[float]:
+    """Return a positive value of each epoch of a run that has it, also of those before a restart.
+
+    Args:
+        folder: The run directory; None outside of a job.
+        key: The name of the value in ``metrics.jsonl``.
+    """
+    values = []
+    with suppress(OSError):  # there is no epoch yet
+        for line in (folder / NAME).read_text(encoding="utf-8").splitlines() if folder else ():
+            with suppress(ValueError, TypeError, KeyError):  # a line of the user's own
+                values.append(float(json.loads(line)[key]))
+    return [value for value in values if value > 0]
