@@ -1,0 +1,210 @@
+"""ResNet-50 on ImageNet or one's own images with PyTorch's DistributedDataParallel: NCCL on GPUs, gloo on CPUs.
+
+The defaults are the recipe of Goyal et al., "Accurate, Large Minibatch SGD" (arXiv:1706.02677, sections 2 and 5.1), as
+for the workload resnet50: a rate of 0.1 for each 256 images of the batch, reached over 5 of 90 epochs, a tenth of it
+after 30, 60 and 80 of them, and a weight decay of 0.0001.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+
+import images  # beside this file
+import networks
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+import hpcrun.run
+from hpcrun.errors import HpcrunError
+
+args = hpcrun.run.options(__file__)
+hpcrun.run.checkpoint_requested()  # from here on, a stop signal does not end this process
+data_dir = args.data_dir or os.environ.get("HPCRUN_DATA_IMAGENET")
+if not (args.synthetic_data or data_dir):
+    sys.exit(
+        "ERROR: resnet50-torch has no images: give --data-dir (or $HPCRUN_DATA_IMAGENET) or --synthetic-data\n"
+        "HINT: --data-dir FOLDER trains on its images, --synthetic-data on random ones, to measure speed only"
+    )
+
+# Ranks: hpcrun, or torchrun, has set the variables that PyTorch reads; a single process is a world of its own.
+has_gpu = torch.cuda.is_available()
+device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count() if has_gpu else 0)
+if has_gpu:
+    torch.cuda.set_device(device)
+    torch.backends.cudnn.benchmark = True
+else:
+    device = torch.device("cpu")
+alone = {} if int(os.environ.get("WORLD_SIZE", "1")) > 1 else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+dist.init_process_group("nccl" if has_gpu else "gloo", **alone)
+rank, ranks = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(args.seed)
+
+# Data: (b, 224, 224, 3) uint8 and (b,) classes from 0; a rank reads and decodes only its own samples.
+if args.synthetic_data:
+    training = images.RandomImages(args.train_num_samples or 2560, args.image_size, args.num_classes, args.seed)
+    validation = images.RandomImages(args.val_num_samples or 256, args.image_size, args.num_classes, args.seed + 1)
+else:
+    try:
+        training = images.read_split(data_dir, "train", args.image_size, args.augment, args.train_num_samples)
+        validation = images.read_split(data_dir, "validation", args.image_size, "none", args.val_num_samples)
+    except HpcrunError as error:
+        sys.exit(f"ERROR: {error}")
+epochs, steps = args.train_epochs, len(training) // args.batch_size
+if not steps or args.batch_size < ranks:
+    sys.exit(
+        f"ERROR: --batch-size={args.batch_size} does not fit {len(training)} training images and {ranks} ranks\n"
+        "HINT: it is the number of images of a step over all ranks; the last, smaller batch is left out"
+    )
+
+# Model and optimizer
+network = networks.ResNet(args.arch, len(training.names)).to(device, memory_format=torch.channels_last)
+if args.sync_batch_norm and has_gpu:  # PyTorch has none for CPUs
+    network = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
+optimizer = torch.optim.SGD(networks.split_parameters(network, args.weight_decay), momentum=args.momentum)
+scaler = torch.amp.GradScaler(device.type, enabled=args.precision == "mixed_float16")
+half = {"mixed_float16": torch.float16, "mixed_bfloat16": torch.bfloat16}.get(args.precision)
+scale = args.batch_size / 256  # k of the paper: the rate grows with the batch
+warmup = (min(5, epochs * 5 / 90) if args.warmup_epochs is None else args.warmup_epochs) if scale > 1 else 0
+
+
+def learning_rate(done: float) -> float:
+    """Return the rate after a number of epochs, such as 1.5."""
+    if done < warmup:
+        return args.learning_rate * (1 + (scale - 1) * done / warmup)
+    epoch = math.floor(done)
+    decay = {
+        "step": 0.1 ** sum(epoch >= round(part * epochs) for part in (30 / 90, 60 / 90, 80 / 90)),
+        "cosine": (1 + math.cos(math.pi * epoch / epochs)) / 2,
+        "exponential": 0.94 ** (epoch // 2),
+        "constant": 1.0,
+    }
+    return args.learning_rate * scale * decay[args.schedule]
+
+
+# Checkpoint: rank 0 writes it, all ranks read it when the job starts again.
+file = (run_dir := hpcrun.run.run_dir()) and run_dir / "checkpoints" / "training.pt"
+epoch, step, last = 0, 0, {}  # completed epochs, completed steps of the next one, metrics of the last one
+totals = torch.zeros(3, dtype=torch.float64, device=device)  # of an epoch: losses, right answers, images
+if file and file.exists():
+    saved = torch.load(file, map_location=device, weights_only=True)
+    network.load_state_dict(saved["network"])
+    optimizer.load_state_dict(saved["optimizer"])
+    scaler.load_state_dict(saved["scaler"])
+    epoch, step, last = saved["epoch"], saved["step"], saved["last"]
+    if rank == 0:
+        totals += saved["totals"]
+        print(f"from {file}: {epoch} epochs and {step} batches of the next are done", flush=True)
+model = DistributedDataParallel(network)
+
+
+def save(epoch: int, step: int) -> None:
+    """Replace the checkpoint, on rank 0; all ranks must call this."""
+    summed = totals.clone()
+    dist.all_reduce(summed)
+    average_statistics()
+    if file and rank == 0:
+        file.parent.mkdir(exist_ok=True)
+        state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
+        draft = file.with_name(".training.pt")
+        torch.save({**state, "epoch": epoch, "step": step, "last": last, "totals": summed}, draft)
+        draft.replace(file)
+
+
+def average_statistics() -> None:
+    """Average the statistics of batch normalization, which each rank has of its own images."""
+    for buffer in network.buffers():
+        if buffer.is_floating_point():
+            dist.all_reduce(buffer.div_(ranks))
+
+
+def stop_signal() -> int:
+    """Return the signal by which a rank is to stop, the same on all ranks; 0 without one."""
+    number = torch.tensor(hpcrun.run.checkpoint_requested(), device=device)
+    dist.all_reduce(number, dist.ReduceOp.MAX)
+    return int(number)
+
+
+def predict(module: torch.nn.Module, pixels: torch.Tensor) -> torch.Tensor:
+    """Return the logits (b, classes) of images (b, 224, 224, 3)."""
+    x = pixels.to(device, non_blocking=True).permute(0, 3, 1, 2).float() / 127.5 - 1  # (b, 3, 224, 224), -1 to 1
+    with torch.autocast(device.type, half, enabled=half is not None):
+        return module(x).float()
+
+
+def measure(logits: torch.Tensor, y: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
+    """Return the sum of losses, the number of right answers and of images."""
+    right = (logits.argmax(1) == y).sum()
+    return torch.stack([losses.detach(), right, torch.tensor(len(y), device=device)]).double()
+
+
+saved_at = time.monotonic()
+while epoch < epochs:
+    begin, first = time.perf_counter(), step
+    shards = images.Shards(len(training), args.batch_size, args.seed + epoch, first)
+    torch.manual_seed(args.seed + 1000 * epoch + rank)  # of crops and flips
+    model.train()
+    for pixels, labels in images.load(training, shards, args.workers, device):
+        y = labels.to(device, non_blocking=True)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(epoch + step / steps)
+        logits = predict(model, pixels)
+        losses = cross_entropy(logits, y, reduction="sum", label_smoothing=args.label_smoothing)
+        optimizer.zero_grad()
+        # The ranks' gradients are averaged: this is the gradient of the batch's mean, also of unequal shards.
+        scaler.scale(losses * (ranks / args.batch_size)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        totals += measure(logits, y, losses)
+        step += 1
+        progress = {"epoch": epoch + 1, "epochs": epochs, "step": step, "steps": steps, "batch_size": args.batch_size}
+        hpcrun.run.heartbeat(**progress, loss=losses / len(y))
+        if args.log_every and step % args.log_every == 0 and rank == 0:
+            rate = (step - first) * args.batch_size / (time.perf_counter() - begin)
+            print(f"step {epoch * steps + step}, loss = {losses / len(y):.2f} ({rate:.1f} images/s)", flush=True)
+        if step % 10 == 0 and step < steps and (number := stop_signal()):
+            save(epoch, step)
+            if rank == 0:
+                print(f"stopped in epoch {epoch + 1}, after {step} batches; to go on, start it again", flush=True)
+            sys.exit(128 + number)
+
+    rate = (step - first) * args.batch_size / (time.perf_counter() - begin)
+    average_statistics()
+    dist.all_reduce(totals)
+    last = {"loss": (totals[0] / totals[2]).item(), "accuracy": (totals[1] / totals[2]).item()}
+    if (epoch + 1) % args.val_freq == 0:
+        hpcrun.run.heartbeat(phase="validation")
+        network.eval()
+        totals.zero_()
+        with torch.no_grad():
+            shards = images.Shards(len(validation), args.batch_size)
+            for pixels, labels in images.load(validation, shards, args.workers, device):
+                if len(labels):
+                    y = labels.to(device)
+                    logits = predict(network, pixels)
+                    totals += measure(logits, y, cross_entropy(logits, y, reduction="sum"))
+        dist.all_reduce(totals)
+        last |= {"val_loss": (totals[0] / totals[2]).item(), "val_accuracy": (totals[1] / totals[2]).item()}
+    totals.zero_()
+    epoch, step = epoch + 1, 0
+    seconds = time.perf_counter() - begin
+    hpcrun.run.log_metrics(epoch, epochs, **last, images_per_second=rate, seconds=round(seconds, 3))
+    number = stop_signal()
+    due = torch.tensor(time.monotonic() - saved_at > 600, device=device)
+    dist.broadcast(due, 0)
+    if number or due or epoch == epochs:
+        save(epoch, 0)
+        saved_at = time.monotonic()
+    if number and epoch < epochs:
+        sys.exit(128 + number)
+
+hpcrun.run.heartbeat(phase="trained")
+if run_dir and rank == 0:
+    torch.save(network.state_dict(), run_dir / "model.pt")  # with torchvision's names
+    (run_dir / "labels.txt").write_text("".join(f"{name}\n" for name in training.names))
+hpcrun.run.write_result(**{f"final_{name}": value for name, value in last.items()}, arch=args.arch)
+dist.destroy_process_group()
