@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hpcrun.node_launch import STARTERS
+
 if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
@@ -19,7 +21,7 @@ _VARIABLES = {
 def describe_framework(spec: JobSpec) -> str:
     """Return a line about the framework and its variables; empty for one rank, ``auto`` and ``hpcrun``."""
     variables = _VARIABLES.get(spec.framework)
-    if spec.resources.ranks == 1 or not variables:
+    if spec.resources.ranks == 1 or not variables or spec.launch in STARTERS:
         return ""
     gpus = "; each sees all GPUs of its node" if spec.has_gpus and spec.gpus_visible == "node" else ""
     return f"framework  {spec.framework}; variables of each rank: {variables}{gpus} (--framework overrides it)"
@@ -32,4 +34,5 @@ def default_gpu_view(framework: str) -> str:
 
 def launch_option(spec: JobSpec) -> str | None:
     """Return the value of --framework of `hpcrun_launch`; None if the framework needs no special variables."""
-    return spec.framework if spec.framework in {"tensorflow", "none"} and spec.resources.ranks > 1 else None
+    framework = "none" if spec.launch in STARTERS else spec.framework  # which set their variables themselves
+    return framework if framework in {"tensorflow", "none"} and spec.resources.ranks > 1 else None

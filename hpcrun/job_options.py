@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 FRAMEWORKS = ("auto", "hpcrun", "tensorflow", "torch", "jax", "horovod", "none")
 GPU_VIEWS = ("rank", "node")
+LAUNCH_MODES = ("ranks", "nodes", "torchrun", "accelerate")
 CPU_BINDINGS = ("cores", "sockets", "none")
 
 STAGED = "{staged}"
@@ -64,6 +65,8 @@ class JobOptions:
         strict: Whether the job fails if its ranks do not communicate, or not with all others.
         gpus_visible: The GPUs that a rank sees: its own (rank), or all GPUs of its node (node); None for the default
             of the site or framework.
+        launch: What starts the ranks: hpcrun's launcher (ranks), or a process per node: the script (nodes), torchrun or
+            Accelerate.
         framework: The framework through which the ranks find each other; auto to detect it in the script.
         log_level: The lowest level of the messages that ranks log.
         cpu_bind: The CPU binding of each rank: to its part of the job's cores, to the sockets of these cores, or none.
@@ -110,6 +113,12 @@ class JobOptions:
         "What connects the ranks: hpcrun, tensorflow, torch, jax, horovod or none; default: what the script imports.",
         "NAME",
         convert=str.lower,
+    )
+    launch: str | None = _option(
+        None,
+        "--launch",
+        "What starts the ranks: ranks (hpcrun; default), torchrun or accelerate; nodes starts one process per node.",
+        "HOW",
     )
     gpus_visible: str | None = _option(
         None,
@@ -183,6 +192,9 @@ class JobOptions:
         if self.gpus_visible not in {None, *GPU_VIEWS}:
             what = f"--gpus-visible={self.gpus_visible}: a rank sees its own GPUs, or those of its node"
             raise HpcrunError(what, hint="--gpus-visible=rank or --gpus-visible=node")
+        if self.launch not in {None, *LAUNCH_MODES}:
+            what = f"--launch={self.launch}: hpcrun cannot start ranks by this"
+            raise HpcrunError(what, hint=f"one of {', '.join(LAUNCH_MODES)}; or leave it out")
         if self.framework not in FRAMEWORKS:
             what = f"--framework={self.framework}: hpcrun does not know this framework"
             raise HpcrunError(what, hint=f"one of {', '.join(FRAMEWORKS)}; or leave it out")
@@ -223,6 +235,28 @@ OPTIONS_OF_VARIABLES = {
     if option.variable
 }
 """The option that sets an environment variable, by the variable's name, for messages."""
+
+
+WORKLOAD_OPTIONS = {"framework": str, "launch": str, "gpus_visible": str, "strict": bool}
+"""Options whose defaults ``workload.toml`` may set, and their types."""
+
+
+def read_workload_options(table: Mapping[str, Any]) -> JobOptions:
+    """Return the options that a ``workload.toml`` sets.
+
+    Raises:
+        ValueError: A value is invalid.
+    """
+    given = {name: table[name] for name in WORKLOAD_OPTIONS if name in table}
+    for name, value in given.items():
+        if type(value) is not WORKLOAD_OPTIONS[name]:
+            raise ValueError(f"{name} = {value!r} is not a {'text' if WORKLOAD_OPTIONS[name] is str else 'boolean'}")
+    found = JobOptions(**given)
+    try:
+        found.require_valid_options()
+    except HpcrunError as error:
+        raise ValueError(f"{error.message} ({error.hint})") from None
+    return found
 
 
 def _require_whole_number(what: str, value: object, *, hint: str, least: int = 0) -> None:

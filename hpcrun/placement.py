@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from hpcrun import launchers
+from hpcrun import launchers, node_launch
 from hpcrun.errors import HpcrunError
 from hpcrun.gpus import count_local_gpus, gpus_per_allocated_node, requests_gpus
 from hpcrun.job_levels import (
@@ -78,7 +78,8 @@ def place_job(request: Request, site: Site, program: Workload) -> Placement:
     resources, warnings = plan_resources(request, site, program, target)
     resources = _resolve_dependency(resources, site, target)
     resolved_site = site.resolve(resources)
-    return Placement(target, resolved_site, resources, select_launcher(resolved_site, target, resources), warnings)
+    launched = node_launch.launched_resources(resources, request.launch)
+    return Placement(target, resolved_site, resources, select_launcher(resolved_site, target, launched), warnings)
 
 
 def find_target(request: Request, site: Site) -> ExecutionTarget:

@@ -252,6 +252,23 @@ class Resources:
             nodes = -(-self.ntasks // ranks_per_node)
         return replace(resources, nodes=nodes, ntasks_per_node=ranks_per_node), warning
 
+    def one_per_node(self) -> Resources:
+        """Return the resources of one process per node, which has the cores of all ranks of the node.
+
+        Raises:
+            HpcrunError: The nodes have different numbers of ranks.
+        """
+        per_node = self.ntasks_per_node or self.ntasks or 1
+        nodes = self.nodes or -(-self.ranks // per_node)
+        if self.ranks % nodes:
+            raise HpcrunError(
+                f"{self.ranks} ranks on {nodes} nodes: --launch needs as many on each node",
+                hint="-N 2 --ntasks-per-node 4 asks for four on each of two nodes",
+            )
+        ranks = self.ranks // nodes
+        cores = (self.cpus_per_task or 1) * ranks if ranks > 1 else self.cpus_per_task
+        return replace(self, nodes=nodes, ntasks=None, ntasks_per_node=1, cpus_per_task=cores)
+
     def _require_consistent(self) -> None:
         def fail(message: str, hint: str) -> None:
             raise HpcrunError(message, hint=hint)

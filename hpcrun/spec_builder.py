@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import containers, distribution, frameworks, job_software, paths, secrets
+from hpcrun import containers, distribution, frameworks, job_software, node_launch, paths, secrets
 from hpcrun.errors import HpcrunError
 from hpcrun.job_paths import find_interpreter
 from hpcrun.paths import template_folders
@@ -89,6 +89,7 @@ def build_spec(
     )
     if container:
         containers.require_supported(spec, container)
+    node_launch.require_possible(spec)
     is_unknown = place.resources.ranks > 1 and spec.framework == "auto"
     trains_alone = is_unknown and distribution.trains_alone(_command_words(commands), commands.start)
     return replace(spec, trains_alone=trains_alone, secrets=tuple(vault.values))
@@ -111,6 +112,7 @@ def _job_options(request: Request, place: Placement, commands: Commands) -> dict
         "no_gpu": request.no_gpu or has_idle_gpus,
         "framework": framework,
         "gpus_visible": request.gpus_visible or place.site.gpu.visible or frameworks.default_gpu_view(framework),
+        "strict": request.strict or place.site.strict,
         "cpu_bind": request.cpu_bind or place.site.cpu_bind,
         "max_requeue": _max_requeue(request, place, is_sweep=bool(commands.tasks)),
         "memory_retries": _memory_retries(request, place),

@@ -14,10 +14,11 @@ from typing import Any
 
 from hpcrun import distribution, file_hints, options, paths
 from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.job_options import WORKLOAD_OPTIONS, JobOptions, read_workload_options
 from hpcrun.resources import Resources
 from hpcrun.workload_data import Data
 
-_WORKLOAD_KEYS = ["description", "entry", "packages", "resources", "options", "data"]
+_WORKLOAD_KEYS = ["description", "entry", "packages", *WORKLOAD_OPTIONS, "resources", "options", "data"]
 
 _KEYS_BY_SYNONYM = {
     **dict.fromkeys(["script", "program", "main", "file", "command", "executable"], "entry"),
@@ -53,6 +54,7 @@ class Workload:
         resources: Default resources.
         packages: Python packages that the program imports, without hpcrun.
         options: The ``[options]`` of ``workload.toml``; None if the program parses its arguments itself.
+        job_options: Defaults of options of the job: framework, launch, GPUs, strictness.
         folder: The workload's folder; None without one.
         data: The table ``[data]`` of ``workload.toml``; None without one.
         command_line: The whole command line of a command; empty for a workload.
@@ -64,6 +66,7 @@ class Workload:
     resources: Resources = field(default_factory=Resources)
     packages: tuple[str, ...] = ()
     options: dict[str, dict[str, Any]] | None = None
+    job_options: JobOptions = JobOptions()
     folder: Path | None = None
     data: Data | None = None
     command_line: tuple[str, ...] = ()
@@ -78,7 +81,8 @@ class Workload:
         """Whether this is a Python program that probably trains a model."""
         if self.command_line:
             return distribution.trains_model(self.command_line, Path.cwd())
-        return self.program[:1] == (None,) and (not self.packages or "keras" in self.packages)
+        libraries = distribution.TRAINING_MODULES & {*self.packages}
+        return self.program[:1] == (None,) and (not self.packages or bool(libraries))
 
     def code_folder(self, start: Path) -> Path:
         """Return the folder of the program's code: that of a Python script, or else the working directory."""
@@ -136,6 +140,7 @@ def read_workload_folder(folder: Path) -> Workload:
             closest_key = _KEYS_BY_SYNONYM.get(unknown_keys[0]) or closest_match(unknown_keys[0], _WORKLOAD_KEYS)
             hint = f"did you mean {closest_key}?" if closest_key else f"known keys: {', '.join(_WORKLOAD_KEYS)}"
             raise HpcrunError(f"{file}: unknown key {unknown_keys[0]}", hint=hint)
+        job_options = read_workload_options(table)
         resources = Resources(**table.get("resources", {}))
         data = Data(**table["data"]) if "data" in table else None
         if data and "options" in table:
@@ -152,6 +157,7 @@ def read_workload_folder(folder: Path) -> Workload:
         resources=resources,
         packages=tuple(table.get("packages", ())),
         options=table.get("options"),
+        job_options=job_options,
         folder=folder,
         data=data,
     )

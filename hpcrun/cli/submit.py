@@ -177,14 +177,14 @@ def make_request(ctx: typer.Context, parameters: JobParameters, **more: Any) -> 
 
 def show_plan(plan: "Plan", parameters: JobParameters) -> None:
     """Print the warnings of a plan; for a dry run also the summary and the job script."""
-    from hpcrun import frameworks, submission
+    from hpcrun import frameworks, node_launch, submission
 
     warnings = (*plan.warnings, *(submission.find_missing_software(plan) if parameters.dry_run else ()))
     for warning in warnings if plan.spec.log_level != "ERROR" else ():
         output.message(f"WARNING: {warning}")
-    framework = frameworks.describe_framework(plan.spec)
-    if framework and plan.spec.log_level != "ERROR":
-        output.message(framework)
+    if plan.spec.log_level != "ERROR":
+        for line in filter(None, [node_launch.describe(plan.spec), frameworks.describe_framework(plan.spec)]):
+            output.message(line)
     if parameters.dry_run or plan.spec.log_level in {"DEBUG", "INFO"}:
         for line in _summary(plan):
             output.message(line)

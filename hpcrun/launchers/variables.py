@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcrun import launchers
+from hpcrun import launchers, node_launch
 
 if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
@@ -30,6 +30,7 @@ def job_variables(spec: JobSpec) -> list[tuple[str, str]]:
         **({"HPCRUN_MPI_TYPE": site.mpi.type or ""} if launchers.find_launcher(spec).uses_slurm else {}),
         "HPCRUN_GPUS_PER_NODE": str(resources.gpus),
         **spec.rank_variables(),
+        **node_launch.launch_variables(spec),
     }
     return list(variables.items())
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from hpcrun import containers, launchers, paths, staging
+from hpcrun import containers, launchers, node_launch, paths, staging
 from hpcrun.errors import HpcrunError
 from hpcrun.launchers.variables import job_variables
 from hpcrun.scheduler import find_scheduler
-from hpcrun.script import options, quoting, templates
+from hpcrun.script import options, quoting, starter, templates
 
 if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
@@ -31,6 +31,9 @@ def render(spec: JobSpec) -> str:
         HpcrunError: A template is wrong; the message contains the file and line.
     """
     spec = replace(spec, secrets=("***",) * len(spec.secrets))
+    program, ranks, spec = starter.program(spec), spec.resources.ranks, node_launch.for_launcher(spec)
+    launch = quoting.launch_line(launchers.build_launch_command(spec))
+    has_starter = spec.launch in node_launch.STARTERS
     context: dict[str, Any] = {
         "spec": spec,
         "site": spec.site,
@@ -46,8 +49,11 @@ def render(spec: JobSpec) -> str:
         "hostfile_options": options.hostfile_options(spec),
         "launcher": launchers.find_launcher(spec),
         "launch_options": options.launch_options(spec),
-        "launch": quoting.launch_line(launchers.build_launch_command(spec)),
-        "program": '"${hpcrun_program[@]}"' if spec.tasks else quoting.quote_words(spec.argv, spec.staged),
+        "launch": launch,
+        "ranks": ranks if has_starter else spec.resources.ranks,
+        "started_by": spec.launch if has_starter else spec.launcher if launch else "",
+        "program": program,
+        "has_starter": has_starter,
         "time_limit": spec.time_limit_seconds,
         "local_scratch": staging.local_folder(spec.site),
         **_container_context(spec),

@@ -23,7 +23,7 @@
 #   --output-on-all-ranks      all ranks write to the job's log, each line with its rank
 #   --in-container PYTHON      the program starts through container.sh; the container's Python lists its packages
 #   --no-packages              do not list Python packages in provenance/
-#   --framework NAME           tensorflow: the ranks also get TF_CONFIG; none: they get no variables of frameworks (world.bash)
+#   --framework NAME           tensorflow: the ranks also get TF_CONFIG; none: they get none, or from torchrun (world.bash)
 #   --cyclic                   the launcher places ranks on the nodes in turn, which TF_CONFIG has to know
 #   --strict                   the job fails if its ranks have not communicated, although the program trains or uses MPI
 #   --trains-alone             the program trains, but its code uses no library for distributed training: warn if its ranks

@@ -3,6 +3,7 @@
 # hpcrun_choose_world [FRAMEWORK]   in the job script, before the ranks start: sets hpcrun_master and hpcrun_port, the host of
 #                        rank 0 and the first of the ports that the ranks may use, which are free on this host; and for
 #                        tensorflow hpcrun_workers, the list of workers in TF_CONFIG
+# hpcrun_rendezvous      the same, for a program such as torchrun, which starts the ranks and gets both as arguments
 # hpcrun_export_world    in each rank, if there are several: exports those of the variables that are not set yet
 # Variables: HPCRUN_RUN_DIR with its hostfile, hpcrun_ranks and hpcrun_hostfile_options; for ranks also
 #            hpcrun_master, hpcrun_port, hpcrun_workers, hpcrun_local_ranks, HPCRUN_RANK, HPCRUN_LOCAL_RANK, HPCRUN_NTASKS
@@ -76,6 +77,11 @@ hpcrun_require_host() {  # end this rank if TF_CONFIG names another host for it:
   echo "hpcrun: ERROR: rank $HPCRUN_RANK runs on $own, and its TF_CONFIG would say $expected: the launcher places ranks in an order" \
     "that hpcrun does not know; remove the option that orders them from the site key launcher_args" >&2
   exit 1
+}
+hpcrun_rendezvous() {
+  hpcrun_protect
+  hpcrun_choose_world
+  hpcrun_restore
 }
 hpcrun_export_world() {
   local node='' host number values=()

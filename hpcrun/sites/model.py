@@ -76,6 +76,8 @@ class Site:
     cpu_bind: Literal["cores", "sockets", "none"] = "cores"
     """The CPU binding of each rank: to its part of the job's cores on the node (cores), to the sockets of these cores
     (sockets), or none. It has no effect if Slurm or launcher_args bind the ranks."""
+    strict: bool = False
+    """Whether jobs fail whose ranks do not communicate; the default of --strict."""
     mpi: Mpi = Mpi()
     """The MPI library."""
     modules: Modules = Modules()

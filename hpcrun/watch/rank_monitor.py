@@ -49,7 +49,8 @@ class RankStatus:
     @property
     def wait_fraction(self) -> float:
         """The fraction of a step in which the rank waits for other ranks."""
-        return 1 - self.heartbeat.own_seconds / self.heartbeat.step_seconds if self.heartbeat.own_seconds > 0 else 0.0
+        own, whole = self.heartbeat.own_seconds, self.heartbeat.step_seconds
+        return 1 - own / whole if own > 0 and whole > 0 else 0.0
 
 
 class RankMonitor:

@@ -1,5 +1,6 @@
 """Scripts of other frameworks, which know nothing of hpcrun, on two hosts with each launcher."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ def launchers(first):
     return [first, *(pytest.param(site, marks=pytest.mark.thorough) for site in others)]
 
 
-def run_script(user, site, python, script, ranks_per_node=2):
+def run_script(user, site, python, script, *more, ranks_per_node=2):
     """Run a script on two hosts; return the lines of the ranks about their world."""
-    options = ("--site", site, "-N", "2", "--ntasks-per-node", str(ranks_per_node), "--no-gpu", "--wait")
+    options = ("--site", site, "-N", "2", "--ntasks-per-node", str(ranks_per_node), "--no-gpu", "--wait", *more)
     submitted = user.json("submit", *options, "--", python, SCRIPTS / script)
     assert submitted["state"] == "COMPLETED", user.log(submitted)
     assert "hpcrun: WARNING" not in user.log(submitted)
@@ -63,3 +64,15 @@ def test_a_script_with_jax_distributed(user, site):
 def test_a_script_with_a_strategy_of_tensorflow(user, site):
     lines = [f"world 4 rank {rank} weight 1.500" for rank in range(4)]
     assert run_script(user, site, backend_python("tensorflow"), "multiworker.py") == lines
+
+
+@pytest.mark.parametrize("site", launchers("srun-mpich"))
+@pytest.mark.parametrize("launch", ["torchrun", pytest.param("accelerate", marks=pytest.mark.thorough)])
+def test_a_program_on_each_node_starts_the_ranks(user, site, launch):
+    """It may number the nodes in another order than Slurm."""
+    if launch == "accelerate":
+        subprocess.run([backend_python("torch"), "-c", "import accelerate"], check=False).returncode and pytest.skip(
+            "no accelerate: bash tools/backends.sh"
+        )
+    lines = run_script(user, site, backend_python("torch"), "torch_ddp.py", "--launch", launch)
+    assert sorted(lines) == [f"world 4 rank {rank} local {rank % 2} of 2 node {rank // 2} 2 steps" for rank in range(4)]

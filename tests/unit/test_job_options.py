@@ -19,6 +19,7 @@ CHANGED = {
     "output_on_all_ranks": True,
     "strict": True,
     "framework": "torch",
+    "launch": "nodes",
     "gpus_visible": "node",
     "log_level": "ERROR",
     "cpu_bind": "sockets",

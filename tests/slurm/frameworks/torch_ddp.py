@@ -27,7 +27,15 @@ def main():
     dist.all_gather(weights, model.module.weight.data)
     assert all(torch.equal(weights[0], each) for each in weights)
     line = f"world {dist.get_world_size()} rank {dist.get_rank()} local {local_rank} of"
-    print(line, os.environ["LOCAL_WORLD_SIZE"], "node", os.environ["NODE_RANK"], len(loader), "steps", flush=True)
+    print(
+        line,
+        os.environ["LOCAL_WORLD_SIZE"],
+        "node",
+        os.environ.get("NODE_RANK") or os.environ["GROUP_RANK"],
+        len(loader),
+        "steps",
+        flush=True,
+    )
     dist.destroy_process_group()
 
 

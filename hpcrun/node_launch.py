@@ -1,0 +1,91 @@
+"""Jobs with one process per node (``--launch``): the script, or torchrun or Accelerate, which start the ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError, pluralize
+
+if TYPE_CHECKING:
+    from hpcrun.resources import Resources
+    from hpcrun.spec import JobSpec
+
+STARTERS = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.launch"}
+"""The modules of the programs that start ranks."""
+
+SIGNALS_VARIABLE = "PET_SIGNALS_TO_HANDLE"
+"""The default of torchrun's --signals-to-handle (PyTorch 2.9), also where Accelerate calls it."""
+
+_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR2"
+"""Those of torchrun, and the signal before the time limit."""
+
+_OTHERS = {
+    "torchrun": ("hpcrun", "horovod", "tensorflow", "jax"),
+    "accelerate": ("hpcrun", "horovod", "tensorflow", "jax"),
+    "nodes": ("hpcrun", "horovod"),
+}
+"""Frameworks whose ranks need another launch."""
+
+
+def launched_resources(resources: Resources, launch: str | None) -> Resources:
+    """Return the resources of the processes that hpcrun's launcher starts.
+
+    Args:
+        resources: Those of the ranks.
+        launch: The value of ``--launch``.
+
+    Raises:
+        HpcrunError: The nodes have different numbers of ranks.
+    """
+    return resources if launch in {None, "ranks"} else resources.one_per_node()
+
+
+def for_launcher(spec: JobSpec) -> JobSpec:
+    """Return a job with the resources of the processes that hpcrun's launcher starts."""
+    return replace(spec, resources=launched_resources(spec.resources, spec.launch))
+
+
+def require_possible(spec: JobSpec) -> None:
+    """Refuse a ``--launch`` that does not fit the script.
+
+    Raises:
+        HpcrunError: Its ranks need another launch, or it is no Python script.
+    """
+    others = _OTHERS.get(spec.launch or "", ())
+    if spec.framework in others:
+        starts = {"nodes": "one process per node"}.get(spec.launch or "", "ranks for torch.distributed")
+        what = f"--launch={spec.launch} starts {starts}, but the ranks of this script are those of {spec.framework}"
+        raise HpcrunError(what, hint="leave --launch out; if the script is meant for it: --framework torch")
+    if spec.launch in STARTERS:
+        for argv in [task.argv for task in spec.tasks] or [spec.argv]:
+            count_own_words(spec.launch, argv)
+
+
+def describe(spec: JobSpec) -> str:
+    """Return one line about the processes that start the ranks; empty if hpcrun's launcher does."""
+    if spec.launch in {None, "ranks"}:
+        return ""
+    nodes = for_launcher(spec).resources.ranks
+    ranks = pluralize(spec.resources.ranks // nodes, "rank")
+    each = f" on each of {nodes} nodes" if nodes > 1 else ""
+    if spec.launch == "nodes":
+        return f"launch     one process{each}, with the cores and GPUs of {ranks}"
+    return f"launch     {spec.launch} starts {ranks}{each}"
+
+
+def launch_variables(spec: JobSpec) -> dict[str, str]:
+    """Return the environment variables for the program that starts the ranks."""
+    return {SIGNALS_VARIABLE: _SIGNALS} if spec.launch in STARTERS else {}
+
+
+def count_own_words(launch: str, argv: tuple[str, ...]) -> int:
+    """Return the number of words before the script or ``-m``: Python, and options that make no difference."""
+    number = 1
+    while argv[number : number + 1] == ("-u",):
+        number += 1
+    is_script = len(argv) > number and (argv[number].endswith(".py") or argv[number] == "-m")
+    if not (argv[0].rpartition("/")[2].startswith("python") and is_script):
+        what = f"--launch={launch} starts Python scripts, but the program is {' '.join(argv[:2])}"
+        raise HpcrunError(what, hint=f"hpcrun submit train.py --launch {launch}")
+    return number

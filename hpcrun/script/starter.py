@@ -1,0 +1,58 @@
+"""The command that starts the ranks of a node, where hpcrun's launcher starts one process per node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcrun.node_launch import STARTERS, count_own_words, for_launcher
+from hpcrun.script.quoting import quote_word, quote_words
+
+if TYPE_CHECKING:
+    from hpcrun.spec import JobSpec
+
+_CONTINUED = " \\\n  "
+_RENDEZVOUS = '"$hpcrun_master:$hpcrun_port"'  # that hpcrun_rendezvous sets
+
+
+def program(spec: JobSpec) -> str:
+    """Return the words of the program, as bash.
+
+    Args:
+        spec: The job, with the resources of its ranks.
+    """
+    start, own = starter(spec)
+    if spec.tasks:
+        rest = f'"${{hpcrun_program[@]:{own}}}"' if own else '"${hpcrun_program[@]}"'
+    else:
+        rest = quote_words(spec.argv[own:], spec.staged)
+    return f"{start}{_CONTINUED}{rest}" if start else rest
+
+
+def starter(spec: JobSpec) -> tuple[str, int]:
+    """Return the words of the program that starts the ranks, as bash, and how many words of the job's own it replaces.
+
+    Args:
+        spec: The job, with the resources of its ranks.
+
+    Returns:
+        Words to put before the script, and the number of words before the script; empty and 0 without such a program.
+    """
+    if spec.launch not in STARTERS:
+        return "", 0
+    argv = spec.tasks[0].argv if spec.tasks else spec.argv
+    nodes = for_launcher(spec).resources.ranks
+    ranks = spec.resources.ranks // nodes
+    multi = "--multi_gpu " if nodes * ranks > 1 else ""  # by torchrun, also on CPUs
+    options = {
+        "torchrun": [
+            f"--nnodes={nodes} --nproc-per-node={ranks} --max-restarts=0",
+            f"--rdzv-backend=c10d --rdzv-endpoint={_RENDEZVOUS}",
+        ],
+        "accelerate": [
+            f"{multi}--num_machines={nodes} --num_processes={nodes * ranks}",
+            "--machine_rank=0 --max_restarts=0 --rdzv_backend=c10d",
+            '--main_process_ip="$hpcrun_master" --main_process_port="$hpcrun_port"',
+        ],
+    }[spec.launch]
+    command = f"{quote_word(argv[0])} -m {STARTERS[spec.launch]}"
+    return f"{command} {_CONTINUED.join(options)}", count_own_words(spec.launch, argv)
