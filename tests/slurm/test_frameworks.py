@@ -60,14 +60,16 @@ def test_a_script_with_jax_distributed(user, site):
     assert run_script(user, site, backend_python("jax"), "jax_processes.py") == lines
 
 
-@pytest.mark.parametrize("site", launchers("srun-mpich"))
+@pytest.mark.thorough
+@pytest.mark.parametrize("site", ["srun-mpich", "mpiexec", "mpirun"])
 def test_a_script_with_a_strategy_of_tensorflow(user, site):
     lines = [f"world 4 rank {rank} weight 1.500" for rank in range(4)]
     assert run_script(user, site, backend_python("tensorflow"), "multiworker.py") == lines
 
 
-@pytest.mark.parametrize("site", launchers("srun-mpich"))
-@pytest.mark.parametrize("launch", ["torchrun", pytest.param("accelerate", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("site", ["srun-mpich", "mpiexec", "mpirun"])
+@pytest.mark.parametrize("launch", ["torchrun", "accelerate"])
 def test_a_program_on_each_node_starts_the_ranks(user, site, launch):
     """It may number the nodes in another order than Slurm."""
     if launch == "accelerate":
