@@ -12,9 +12,12 @@ import time
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
+from checkpoint import stop
 from control import Chief, Member
 from roles import assign, tf_config
 from steps import evaluate, make_test_step, means
+
+import hpcrun.run
 
 if TYPE_CHECKING:
     import argparse
@@ -59,7 +62,7 @@ def train(training: Training, chief: Chief) -> dict[str, float]:
 
     A signal that stops the chief ends all ranks, which ignore it themselves.
     """
-    args, record, strategy = training.args, training.record, training.strategy
+    args, strategy = training.args, training.strategy
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     replica_step, test_step = training.train_step, make_test_step(training.model)
 
@@ -79,20 +82,22 @@ def train(training: Training, chief: Chief) -> dict[str, float]:
         results, sums, begin = [], tf.zeros(3), time.perf_counter()
         for number in range(done, training.steps):
             results.append(coordinator.schedule(step, args=(iterator,)))
-            if len(results) == IN_FLIGHT or number == training.steps - 1 or record.signal:
+            if len(results) == IN_FLIGHT or number == training.steps - 1 or hpcrun.run.checkpoint_requested():
                 coordinator.join()
                 sums, results = sum((each.fetch() for each in results), sums), []
-                record.step(epoch, number + 1, training.steps, **means(sums))
-            if record.signal:
+                progress = {"epoch": epoch + 1, "epochs": args.epochs, "step": number + 1, "steps": training.steps}
+                hpcrun.run.heartbeat(**progress, batch_size=args.batch_size, **means(sums))
+            if hpcrun.run.checkpoint_requested():
                 training.checkpoint.write(epoch, number + 1)
                 chief.end_ranks()
-                record.stop(epoch, number + 1)
+                stop(epoch, number + 1)
         seconds = time.perf_counter() - begin
         metrics = means(sums)
         if not args.evaluator:
             metrics |= means(evaluate(test_step, training.held_out.batches(256)), "val_")
         training.checkpoint.write(epoch + 1, 0)
-        record.epoch(epoch, seconds, float(sums[2]) / seconds, **metrics)
+        rate = float(sums[2]) / seconds
+        hpcrun.run.log_metrics(epoch + 1, args.epochs, **metrics, images_per_second=rate, seconds=round(seconds, 3))
         done = 0
     return metrics
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from checkpoint import Checkpoint
     from networks import Images
-    from record import Checkpoint, Record
 
     Step = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
@@ -30,7 +30,6 @@ class Training:
         images: The images for training.
         held_out: The images for validation.
         shard: The number of workers that read them, and which this is.
-        record: What the run leaves.
         checkpoint: From which it continues.
     """
 
@@ -41,7 +40,6 @@ class Training:
     images: Images
     held_out: Images
     shard: tuple[int, int]
-    record: Record
     checkpoint: Checkpoint
 
     @property

@@ -9,7 +9,10 @@ import time
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
+from checkpoint import stop
 from steps import evaluate, make_test_step, means
+
+import hpcrun.run
 
 if TYPE_CHECKING:
     from steps import Training
@@ -20,12 +23,12 @@ def train(training: Training) -> dict[str, float]:
 
     A signal that stops one rank ends all of them after the same step: its number is summed with the metrics.
     """
-    args, record, strategy = training.args, training.record, training.strategy
+    args, strategy = training.args, training.strategy
     replica_step, test_step = training.train_step, make_test_step(training.model)
 
     @tf.function
-    def step(batch: tuple[tf.Tensor, tf.Tensor], stop: tf.Tensor) -> tf.Tensor:
-        sums = strategy.run(lambda x, y: tf.concat([replica_step(x, y), [stop]], 0), batch)
+    def step(batch: tuple[tf.Tensor, tf.Tensor], signal: tf.Tensor) -> tf.Tensor:
+        sums = strategy.run(lambda x, y: tf.concat([replica_step(x, y), [signal]], 0), batch)
         return strategy.reduce("SUM", sums, axis=None)  # (4,)
 
     @tf.function
@@ -48,15 +51,17 @@ def train(training: Training) -> dict[str, float]:
     for epoch in range(first, args.epochs):
         iterator, sums, begin = iter(read(epoch, done)), tf.zeros(4), time.perf_counter()
         for number in range(done, training.steps):
-            sums += step(next(iterator), tf.constant(float(record.signal)))
-            record.step(epoch, number + 1, training.steps, **means(sums[:3]))
+            sums += step(next(iterator), tf.constant(float(hpcrun.run.checkpoint_requested())))
+            progress = {"epoch": epoch + 1, "epochs": args.epochs, "step": number + 1, "steps": training.steps}
+            hpcrun.run.heartbeat(**progress, batch_size=args.batch_size, **means(sums[:3]))
             if sums[3]:
                 training.checkpoint.write(epoch, number + 1)
-                record.stop(epoch, number + 1)
+                stop(epoch, number + 1)
         seconds = time.perf_counter() - begin
         tested = evaluate(test_step, training.held_out.batches(256, shard=training.shard))
         metrics = means(sums[:3]) | means(mean(tested), "val_")
         training.checkpoint.write(epoch + 1, 0)
-        record.epoch(epoch, seconds, float(sums[2]) / seconds, **metrics)
+        rate = float(sums[2]) / seconds
+        hpcrun.run.log_metrics(epoch + 1, args.epochs, **metrics, images_per_second=rate, seconds=round(seconds, 3))
         done = 0
     return metrics

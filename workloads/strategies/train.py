@@ -21,10 +21,11 @@ import networks  # noqa: E402  (beside this file, as are the following)
 import parameter_server  # noqa: E402
 import synchronous  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from record import Checkpoint, Record  # noqa: E402
+from checkpoint import Checkpoint  # noqa: E402
 from roles import read_addresses  # noqa: E402
 from steps import Training  # noqa: E402
 
+import hpcrun.run  # noqa: E402
 from hpcrun.train.ranks.lone_ranks import record_query  # noqa: E402
 
 keras.utils.set_random_seed(args.seed)
@@ -50,7 +51,6 @@ if args.strategy == "hpcrun":  # Keras's own fit: all else is done for it
     sys.exit()
 
 addresses = read_addresses() if ranks > 1 else ["localhost:0"]
-hosts = [address.rpartition(":")[0] for address in addresses]
 role = None
 if args.strategy == "parameter-server":
     role, connection = parameter_server.start_cluster(args, addresses, rank)
@@ -58,7 +58,7 @@ elif args.strategy == "mirrored" and not tf.config.list_physical_devices("GPU"):
     parts = [tf.config.LogicalDeviceConfiguration()] * (args.replicas or 2)
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
 
-record = Record(args, rank, hosts)
+hpcrun.run.heartbeat(epochs=args.epochs, phase="starting")
 if role and role.job in {"worker", "ps"}:
     connection.is_done(seconds=None)
     connection.leave()
@@ -82,19 +82,20 @@ if args.batch_size % replicas:
 
 with strategy.scope():
     network, optimizer = build()
-checkpoint = Checkpoint(record.folder, [*network.variables, *optimizer.variables], writes=rank == 0)
+checkpoint = Checkpoint(hpcrun.run.run_dir(), [*network.variables, *optimizer.variables], writes=rank == 0)
 shard = (ranks, rank) if args.strategy == "multiworker" else (1, 0)
-training = Training(args, strategy, network, optimizer, images, held_out, shard, record, checkpoint)
+training = Training(args, strategy, network, optimizer, images, held_out, shard, checkpoint)
 
 if not role or role.job == "chief":
-    record.handle_signals()
+    hpcrun.run.checkpoint_requested()  # from here on, a stop signal does not end this process
 if role and role.job == "evaluator":
     parameter_server.follow(training, connection)
 elif role:
     connection.await_ranks()
     record_query()  # all ranks take part, also the evaluator, which is in no world of TensorFlow
-    metrics = parameter_server.train(training, connection)
-    record.result(strategy=args.strategy, model=args.model, **metrics, **connection.finish())
+    metrics = parameter_server.train(training, connection) | connection.finish()
 else:
-    metrics = synchronous.train(training)
-    record.result(strategy=args.strategy, model=args.model, replicas=replicas, **metrics)
+    metrics = {"replicas": replicas, **synchronous.train(training)}
+if not role or role.job == "chief":
+    hpcrun.run.heartbeat(phase="trained")
+    hpcrun.run.write_result(strategy=args.strategy, model=args.model, **metrics)
