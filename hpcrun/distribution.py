@@ -48,7 +48,7 @@ MAX_FILE_BYTES = 1_000_000  # larger files are not read
 
 
 @dataclass
-class FileNames:
+class ScriptNames:
     """The modules and strings that a Python file contains.
 
     Attributes:
@@ -146,10 +146,10 @@ def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
     return names.trains and not names.distributes
 
 
-def _read_script(argv: tuple[str, ...], start: Path) -> FileNames:
+def _read_script(argv: tuple[str, ...], start: Path) -> ScriptNames:
     """Return the modules and strings in a command line's Python script, and in the user's modules that it imports."""
     if not argv or not _PYTHON.fullmatch(Path(argv[0]).name):
-        return FileNames()
+        return ScriptNames()
     options = list(takewhile(lambda word: word.startswith("-"), argv[1:]))
     script = "".join(argv[1 + len(options) :][:1])
     if options[-1:] == ["-m"]:
@@ -158,17 +158,17 @@ def _read_script(argv: tuple[str, ...], start: Path) -> FileNames:
     else:
         file = start / script if script.endswith(".py") else None
     if not file:
-        return FileNames()
+        return ScriptNames()
     files = list(_read_files(file.resolve()))
     modules, texts = (set().union(*sets) for sets in zip(*((each.modules, each.texts) for each in files), strict=True))
-    return FileNames(modules, texts, files[0].comment, any(each.fits for each in files))
+    return ScriptNames(modules, texts, files[0].comment, any(each.fits for each in files))
 
 
 def _is_in(name: str, modules: frozenset[str]) -> bool:
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
-def _read_files(script: Path) -> Iterator[FileNames]:
+def _read_files(script: Path) -> Iterator[ScriptNames]:
     """Yield the names in a script, and in the user's modules that the script imports."""
     seen, pending = {script}, [script]
     for _ in range(MAX_IMPORT_DEPTH + 1):
@@ -192,8 +192,8 @@ def _find_local_modules(name: str, folders: set[Path]) -> Iterator[Path]:
             yield from (file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file())
 
 
-def _read_file(file: Path) -> FileNames:
-    names = FileNames()
+def _read_file(file: Path) -> ScriptNames:
+    names = ScriptNames()
     with suppress(OSError):
         if file.stat().st_size <= MAX_FILE_BYTES:
             text = file.read_text(encoding="utf-8", errors="replace")
@@ -207,7 +207,7 @@ def _read_file(file: Path) -> FileNames:
     return names
 
 
-def _collect_names(tree: ast.AST, names: FileNames) -> None:
+def _collect_names(tree: ast.AST, names: ScriptNames) -> None:
     full_names: dict[str, str] = {}  # local name -> dotted name
     nodes = list(ast.walk(tree))
     for node in nodes:

@@ -24,7 +24,7 @@ GPU_VIEWS = ("rank", "node")
 LAUNCH_MODES = ("ranks", "nodes", "torchrun", "accelerate")
 CPU_BINDINGS = ("cores", "sockets", "none")
 
-STAGED = "{staged}"
+STAGED_PLACEHOLDER = "{staged}"
 """The word in a program's arguments that stands for the folder of the copies of ``--stage-in`` and ``--unpack``."""
 
 
@@ -110,7 +110,7 @@ class JobOptions:
     framework: str = _option(
         "auto",
         "--framework",
-        "What connects the ranks: hpcrun, tensorflow, torch, jax, horovod or none; default: what the script imports.",
+        "Framework of the ranks: hpcrun, tensorflow, torch, jax, horovod or none; default: what the script imports.",
         "NAME",
         convert=str.lower,
     )

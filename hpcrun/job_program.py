@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hpcrun import paths
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.file_hints import INTERPRETERS
-from hpcrun.job_options import STAGED
+from hpcrun.job_options import STAGED_PLACEHOLDER
 from hpcrun.workload_data import is_certainly_missing
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _find_missing_part(file: Path, spec: JobSpec) -> Path | None:
     Nothing is certain if the site's setup, a snapshot, a dependency or a template may create the program.
     """
     may_change = spec.site.setup or spec.snapshot or spec.resources.dependency or len(spec.template_folders) > 1
-    if may_change or "$" in str(file) or STAGED in str(file):
+    if may_change or "$" in str(file) or STAGED_PLACEHOLDER in str(file):
         return None
     runs_on_this_host = spec.transport == "host"
     for root in [Path("/")] if runs_on_this_host else [spec.directory, paths.home_folder(), spec.run_dir.parent]:

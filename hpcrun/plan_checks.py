@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import distribution, job_program, job_software, launchers, staging, workload_data
 from hpcrun.errors import HpcrunError, closest_match, pluralize
-from hpcrun.job_options import STAGED
+from hpcrun.job_options import STAGED_PLACEHOLDER
 from hpcrun.launchers.variables import data_variable
 from hpcrun.nodelist import expand_nodelist
 from hpcrun.paths import missing_layers
@@ -244,6 +244,6 @@ def _warn_of_unknown_copies(spec: JobSpec) -> tuple[str, ...]:
     unknown_copies = staging.find_unknown_copies(spec, argv)
     if not unknown_copies:
         return ()
-    copy_names = ", ".join(f"{STAGED}/{name}" for name in spec.staged.values())
+    copy_names = ", ".join(f"{STAGED_PLACEHOLDER}/{name}" for name in spec.staged.values())
     copies_text = f"the copies are {copy_names}" if copy_names else "there are none without --stage-in or --unpack"
     return (f"the program's arguments contain {', '.join(unknown_copies)}, but {copies_text}",)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun import options, paths
 from hpcrun.errors import HpcrunError
-from hpcrun.job_options import STAGED
+from hpcrun.job_options import STAGED_PLACEHOLDER
 from hpcrun.workload_data import is_certainly_missing
 
 if TYPE_CHECKING:
@@ -33,21 +33,21 @@ def name_copies(job: JobOptions) -> dict[str, str]:
     Raises:
         HpcrunError: The name of an archive does not have the ending of an archive.
     """
-    return {path: _name_copy(flag, path) for flag, path in _list_paths(job)}
+    return {path: _name_copy(option, path) for option, path in _list_paths(job)}
 
 
 def _list_paths(job: JobOptions) -> list[tuple[str, str]]:
-    paths_by_flag = {"--stage-in": job.stage_in, "--unpack": job.unpack}
-    return [(flag, os.fspath(path)) for flag, paths in paths_by_flag.items() for path in paths]
+    paths_by_option = {"--stage-in": job.stage_in, "--unpack": job.unpack}
+    return [(option, os.fspath(path)) for option, paths in paths_by_option.items() for path in paths]
 
 
-def _name_copy(flag: str, path: str) -> str:
+def _name_copy(option: str, path: str) -> str:
     file_name = Path(path).name
-    if flag == "--stage-in":
+    if option == "--stage-in":
         return file_name
     if not (match := _ARCHIVE.fullmatch(file_name)):
         hint = f"archives end in .tar, .tar.gz, .tar.zst, .tgz, .zip or the like; --stage-in={path} copies any file"
-        raise HpcrunError(f"{flag}={path}: not the name of an archive", hint=hint)
+        raise HpcrunError(f"{option}={path}: not the name of an archive", hint=hint)
     return match[1]
 
 
@@ -64,17 +64,17 @@ def resolve_paths(job: JobOptions, site: Site) -> dict[str, Any]:
     """
     absolute_paths = {path: os.path.abspath(paths.expand_user(path)) for _, path in _list_paths(job)}  # noqa: PTH100 - keeps symbolic links
     paths_by_name: dict[str, str] = {}
-    for flag, path in _list_paths(job):
+    for option, path in _list_paths(job):
         if not site.local_scratch:
-            message = f"{flag}={path}: site {site.name} names no node-local disk (site key local_scratch)"
+            message = f"{option}={path}: site {site.name} names no node-local disk (site key local_scratch)"
             raise HpcrunError(message, hint='set it in the site file: local_scratch = ["/local/${USER}"]')
-        name = _name_copy(flag, absolute_paths[path])
+        name = _name_copy(option, absolute_paths[path])
         if name in {"", ".", ".."}:
-            raise HpcrunError(f"{flag}={path}: the copy would have no name", hint="name a file or folder below it")
+            raise HpcrunError(f"{option}={path}: the copy would have no name", hint="name a file or folder below it")
         if name in paths_by_name:
             hint = "stage the folder above them, or rename one of them"
             raise HpcrunError(
-                f"{flag}={path}: the copy's name would be {name}, as that of {paths_by_name[name]}", hint=hint
+                f"{option}={path}: the copy's name would be {name}, as that of {paths_by_name[name]}", hint=hint
             )
         paths_by_name[name] = path
     return {
@@ -84,9 +84,9 @@ def resolve_paths(job: JobOptions, site: Site) -> dict[str, Any]:
 
 def find_missing_paths(job: JobOptions, shared_path: Path | None) -> HpcrunError | None:
     """Return the error about a staged path that certainly does not exist; None if there is none."""
-    for flag, path in _list_paths(job):
+    for option, path in _list_paths(job):
         if is_certainly_missing(Path(path), shared_path):
-            message = f"{flag}={path}: there is no such file or folder"
+            message = f"{option}={path}: there is no such file or folder"
             return HpcrunError(message, hint="name one that the nodes see; paths are relative to the current folder")
     return None
 
@@ -98,15 +98,15 @@ def find_unknown_copies(job: JobOptions, argv: Iterable[str]) -> list[str]:
         job: The job, with absolute paths.
         argv: The arguments of the program, or of all tasks.
     """
-    names = {_name_copy(flag, path) for flag, path in _list_paths(job)}
-    words = dict.fromkeys(word for word in argv if STAGED in word)
+    names = {_name_copy(option, path) for option, path in _list_paths(job)}
+    words = dict.fromkeys(word for word in argv if STAGED_PLACEHOLDER in word)
     if not names:
-        return [STAGED] if words else []
+        return [STAGED_PLACEHOLDER] if words else []
     unknown_copies: dict[str, None] = {}
-    for part in (rest.partition("/")[0] for word in words for rest in word.split(f"{STAGED}/")[1:]):
+    for part in (rest.partition("/")[0] for word in words for rest in word.split(f"{STAGED_PLACEHOLDER}/")[1:]):
         is_known = any(part.startswith(name) and _END_OF_NAME.match(part, len(name)) for name in names)
         if part and not is_known and not _PATTERN.search(part):
-            unknown_copies[f"{STAGED}/{part}"] = None
+            unknown_copies[f"{STAGED_PLACEHOLDER}/{part}"] = None
     return list(unknown_copies)
 
 
@@ -125,4 +125,4 @@ def set_data_option(program: Workload, args: tuple[str, ...], names: dict[str, s
     option_value = vars(options.parse(program.name, program.options, args))[option.replace("-", "_")]
     if option_value and os.path.abspath(paths.expand_user(option_value)) != path:  # noqa: PTH100 - as in resolve_paths
         return args
-    return (*args, f"--{option}={STAGED}/{name}")
+    return (*args, f"--{option}={STAGED_PLACEHOLDER}/{name}")

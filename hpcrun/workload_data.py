@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import options, paths
 from hpcrun.errors import HpcrunError
-from hpcrun.job_options import STAGED
+from hpcrun.job_options import STAGED_PLACEHOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -127,7 +127,7 @@ def find_missing_data(
 def _expand(start: Path, name: str) -> Path | None:
     """Return the path of a folder with variables expanded; None without a name, or if a variable is unknown."""
     folder = Path(start, paths.expand_user(os.path.expandvars(name)))
-    return None if not name or "$" in str(folder) or STAGED in str(folder) else folder
+    return None if not name or "$" in str(folder) or STAGED_PLACEHOLDER in str(folder) else folder
 
 
 def _find_missing_file(data: Data, values: Mapping[str, object], folder: Path, shared_path: Path | None) -> Path | None:

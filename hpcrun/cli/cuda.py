@@ -45,7 +45,7 @@ def cuda(
     search: Annotated[bool, typer.Option("--search/--no-search", help="Site key cuda.search; default: search.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Show CUDA's files, and what a GPU job exports for them.
+    """Show the CUDA libraries and the variables that a GPU job sets for them.
 
     The files are libdevice.10.bc, ptxas and CUDA's libraries. A GPU job runs
     this on its first node, after modules and environment, and logs the

@@ -56,7 +56,7 @@ PANELS = {
     },
     "Write job scripts by hand": {
         "hostfile": "Write the hostfile of the current job.",
-        "cuda": "Show CUDA's files, and what a GPU job exports for them.",
+        "cuda": "Show the CUDA libraries and the variables that a GPU job sets for them.",
     },
 }
 """The first line of each command's help, by panel: ``hpcrun --help`` imports none of the commands' modules."""

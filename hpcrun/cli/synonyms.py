@@ -113,7 +113,7 @@ PLACES = {
 """Programs that run others in a container or an environment, and the line in their place."""
 
 WRAPPERS = {"uv", "poetry", "pixi", "pipenv"}
-"""Programs that start Python in an environment, with ``run``."""
+"""Programs whose subcommand ``run`` starts Python in an environment, such as ``uv run``."""
 
 _DOWNLOADS = "--download --url --fetch"
 _NO_DOWNLOAD = "it downloads nothing; without options, it says which files to download, and where they go"

@@ -271,7 +271,7 @@ def _params(error: Any) -> Sequence[Any]:
 
 
 def _metavar(option: str, ctx: Any) -> str:
-    """Return the placeholder of an option's value; empty for a flag."""
+    """Return the metavar of an option; empty for a flag."""
     params = (param for param in ctx.command.params if option in param.opts and not getattr(param, "is_flag", False))
     return next((param.metavar or "" for param in params), "")
 

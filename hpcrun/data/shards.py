@@ -75,9 +75,9 @@ def write_shard(
     labels: Counter[int] = Counter()
     converted: Counter[str] = Counter()
     records: list[tuple[int, int, int]] = []
-    draft = file.with_name(f".{file.name}.{os.getpid()}.part")
+    partial_file = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
-        with draft.open("wb") as stream:
+        with partial_file.open("wb") as stream:
             for source in sources:
                 try:
                     image = _encode(source, resize=resize, raw=raw)
@@ -92,13 +92,13 @@ def write_shard(
                 report()
             stream.flush()
             os.fsync(stream.fileno())
-        verified_records = sum(1 for _ in read_records(draft))
+        verified_records = sum(1 for _ in read_records(partial_file))
         if verified_records != labels.total():
             raise HpcrunError(f"{file}: {verified_records} records were read back, and {labels.total()} written")
-        size = draft.stat().st_size
-        draft.replace(file)
+        size = partial_file.stat().st_size
+        partial_file.replace(file)
     finally:
-        draft.unlink(missing_ok=True)
+        partial_file.unlink(missing_ok=True)
     return ShardResult(file.name, labels.total(), size, dict(labels), skipped, dict(converted), records)
 
 

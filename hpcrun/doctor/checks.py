@@ -141,7 +141,7 @@ CHECKS = (
 
 
 def login_checks(context: CheckContext) -> list[Check]:
-    """Return the checks to run on the login node; without those that need a job if the site's files are not allowed."""
+    """Return the checks of the login node; those that submit a job only if the user allowed the site's files."""
     unmet_needs = {"job"} if context.not_allowed else set()
     unmet_needs |= {"slurm", "answer"} if not find_scheduler(context.site.scheduler).uses_slurm else set()
     return [

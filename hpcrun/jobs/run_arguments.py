@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
-from hpcrun.job_options import STAGED
+from hpcrun.job_options import STAGED_PLACEHOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,7 @@ def add_data_of_run(program: Workload, args: tuple[str, ...]) -> tuple[str, ...]
         return args
     training_job = _select_run(str(run)).spec
     folder = _find_value(training_job.argv, data.option)
-    if not folder or STAGED in folder:
+    if not folder or STAGED_PLACEHOLDER in folder:
         return args
     return (*args, f"--{data.option}={Path(training_job.directory, paths.expand_user(folder))}")
 

@@ -27,7 +27,7 @@ SELECTION_HINT = (
 )
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 class MissingRunError(HpcrunError):
@@ -164,7 +164,7 @@ def parse_time(time_text: str) -> float:
         HpcrunError: The text is neither an age nor a date.
     """
     if match := _AGE.fullmatch(time_text):
-        return time.time() - float(match[1]) * _SECONDS[match[2]]
+        return time.time() - float(match[1]) * _SECONDS_PER_UNIT[match[2]]
     try:
         return datetime.fromisoformat(time_text).timestamp()
     except (ValueError, OverflowError):

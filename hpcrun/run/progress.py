@@ -68,7 +68,7 @@ class Progress:
             logs: The metrics of this rank, as numbers or as tensors.
 
         Returns:
-            Whether a point of the curves is due.
+            Whether it is time for the next point of the curves.
         """
         now, waits = time.perf_counter(), waited_seconds()
         if self._last_step:

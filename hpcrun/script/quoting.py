@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import launchers, secrets
 from hpcrun.errors import HpcrunError, sanitize
-from hpcrun.job_options import STAGED
+from hpcrun.job_options import STAGED_PLACEHOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -75,8 +75,8 @@ def quote_word(text: str, *, has_staged_data: bool = False) -> str:
         text: The argument or value.
         has_staged_data: Whether ``{staged}`` stands for the folder of the job's data on the node-local disk.
     """
-    if has_staged_data and STAGED in text:
-        return '"$HPCRUN_STAGED"'.join(quote_word(part) if part else "" for part in text.split(STAGED))
+    if has_staged_data and STAGED_PLACEHOLDER in text:
+        return '"$HPCRUN_STAGED"'.join(quote_word(part) if part else "" for part in text.split(STAGED_PLACEHOLDER))
     parts = secrets.PLACEHOLDER.split(text)  # literal, number, literal, number, ..., literal
     quoted_parts = [
         f'"$hpcrun_secret_{part}"' if i % 2 else (quote(part) if part else "") for i, part in enumerate(parts)

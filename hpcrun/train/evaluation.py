@@ -82,7 +82,7 @@ class Evaluation:
 
 
 class Evaluator:
-    """Evaluates a classifier; calls are collective, and results equal on all ranks.
+    """An evaluator of a classifier; its calls are collective, and the results equal on all ranks.
 
     Args:
         keras_model: A model whose outputs are scores (samples, classes); compiled by this class.

@@ -64,11 +64,11 @@ def check_same_learning_rate(model: keras.Model) -> None:
         HpcrunError: The learning rates differ by more than the rounding of different processors.
     """
     rates = [float(keras.ops.convert_to_numpy(optimizer.learning_rate)) for optimizer in find_optimizers(model)]
-    all_rates = np.array(checked_allgather("the comparison of learning rates", rates))
-    for rank, rates_of_rank in enumerate(all_rates):
-        if not np.allclose(rates_of_rank, all_rates[0], rtol=1e-5, atol=0, equal_nan=True):
+    learning_rates = np.array(checked_allgather("the comparison of learning rates", rates))
+    for rank, rates_of_rank in enumerate(learning_rates):
+        if not np.allclose(rates_of_rank, learning_rates[0], rtol=1e-5, atol=0, equal_nan=True):
             raise HpcrunError(
-                f"the ranks disagree about the learning rate: {_format_rates(all_rates[0])} on rank 0; "
+                f"the ranks disagree about the learning rate: {_format_rates(learning_rates[0])} on rank 0; "
                 f"{_format_rates(rates_of_rank)} on rank {rank}",
                 hint="callbacks must set the same learning rate on all ranks: use the number or the logs of the epoch",
             )

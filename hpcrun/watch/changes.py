@@ -104,8 +104,8 @@ class ChangeReporter:
             if rank_number in self._slow:
                 return ""
             self._slow.add(rank_number)
-            own_time = format_step_time(rank.heartbeat.own_seconds)
-            return f"WARNING: {subject} is {rank.description} of their own per step, it takes {own_time}"
+            own_step_time = format_step_time(rank.heartbeat.own_seconds)
+            return f"WARNING: {subject} is {rank.description} of their own per step, it takes {own_step_time}"
         if trouble == "waiting":  # if all ranks wait, there is one warning for all
             return ""
         if trouble:

@@ -79,7 +79,7 @@ class WatchState:
 
     @property
     def warnings(self) -> dict[str, str]:
-        """Warnings by kind: ``limit`` (time limit too short), ``figures`` (NaN in metrics), ``waiting`` (deadlock)."""
+        """Warnings by kind: ``limit`` (time limit too short), ``not finite`` (NaN in metrics), ``deadlock``."""
         warnings = {}
         seconds_left = self.seconds_to_limit if self._limit_ends_training else None
         seconds_needed = self.progress.seconds_left
@@ -89,13 +89,13 @@ class WatchState:
                 f"at this pace it needs {format_duration(seconds_needed)} more, but its time limit {limit_text}"
             )
         if invalid_names := [name for name, value in self.progress.metrics.items() if value is None]:
-            warnings["figures"] = f"{', '.join(invalid_names)}: not a finite number (nan or inf)"
+            warnings["not finite"] = f"{', '.join(invalid_names)}: not a finite number (nan or inf)"
         if waiting_ranks := {rank.heartbeat.waits: rank for rank in reversed(self.ranks) if rank.trouble == "waiting"}:
             shown_ranks = sorted(waiting_ranks.values(), key=lambda rank: rank.heartbeat.rank)[:MAX_WAITS]
             descriptions = [f"rank {rank.heartbeat.rank} {rank.description}" for rank in shown_ranks]
             ended_count = sum(rank.heartbeat.ended for rank in self.ranks)
             descriptions += [f"{pluralize(ended_count, 'rank')} ended"] if ended_count else []
-            warnings["waiting"] = f"no rank makes progress: {', '.join(descriptions)}"
+            warnings["deadlock"] = f"no rank makes progress: {', '.join(descriptions)}"
         return warnings
 
     @property

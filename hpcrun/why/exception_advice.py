@@ -6,9 +6,9 @@ The files are read in the order of their names, and the first entry that matches
 - ``library``: a regular expression of the file, normally of a library, that raised it,
 - ``code``: a regular expression of the user's line of code, or several of them.
 
-Entries of files with ``general = true`` match only a type or a library. They count after entries that match the
-message of the exception or of its cause, and after the advice on system errors in the message
-(`hpcrun.why.message_advice`).
+Entries of files with ``general = true`` match only a type or a library. They have a lower
+priority than entries that match the message of the exception or of its cause, and than the advice on system errors in
+the message (`hpcrun.why.message_advice`).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Explanation:
     Attributes:
         run: The job.
         state: The state of the job.
-        outcome: The state as a short predicate: ``waits``, ``failed``, ``completed``.
+        outcome: The state in a word, as part of a sentence: ``waits``, ``failed``, ``completed``.
         diagnosis: The most specific diagnosis.
         others: Further diagnoses that may be related.
         is_known: Whether hpcrun found an explanation; always true for a job that runs or completed.

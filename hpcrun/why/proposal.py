@@ -53,7 +53,7 @@ class Proposal:
 
 
 def propose(explanations: Sequence[Explanation]) -> Proposal:
-    """Return changes with which jobs would not fail again: for several jobs, the largest values.
+    """Return the changes of options that prevent the same failure; of several jobs, the largest values.
 
     Args:
         explanations: The explanations of one failed job, or of tasks of a sweep.

@@ -202,7 +202,7 @@ def _parse(log: Log) -> list[PythonError]:
 def _join(first: PythonError, error: PythonError) -> PythonError:
     """Merge an exception of a chain with the exception that follows from it."""
     if first.whose == "own" and error.whose != "own":
-        return replace(first, end=error.end)  # such as the interrupt of a handler that waited
+        return replace(first, end=error.end)  # such as a KeyboardInterrupt while a handler of the first one waited
     root = first.cause or first.error
     # a pool raises the exception of its worker again, far from the line that raised it
     is_first = root == error.error or _FOREIGN.search(error.file)

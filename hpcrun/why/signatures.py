@@ -127,7 +127,7 @@ class Signature:
         return patterns if all("log" in clue for clue in self.clues) else frozenset()
 
     def matches(self, facts: JobFacts, texts: Sequence[LogText] = ()) -> list[Match]:
-        """Return the match of the first clue that holds; if this clue is a job state, also the first match in a log."""
+        """Return the match of the first condition that is met; if it is a job state, also the first match in a log."""
         possible = (clue for clue in self.clues if "log" not in clue or _may_match(clue["log"], texts))
         matches = (match for clue in possible if (match := _match_clue(clue, facts, texts)))
         first = next(matches, None)

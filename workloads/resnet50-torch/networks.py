@@ -25,17 +25,17 @@ class Block(nn.Module):
     """A residual block: two convolutions of 3 x 3, or three of 1 x 1, 3 x 3 and 1 x 1 (a bottleneck).
 
     Args:
-        before: The number of input channels.
+        in_channels: The number of input channels.
         width: That of the convolutions; a bottleneck returns four times as many.
         stride: That of the first convolution of 3 x 3 (ResNet v1.5).
         bottleneck: Whether it is one.
     """
 
-    def __init__(self, before: int, width: int, stride: int, *, bottleneck: bool) -> None:
+    def __init__(self, in_channels: int, width: int, stride: int, *, bottleneck: bool) -> None:
         super().__init__()
-        after = 4 * width if bottleneck else width
+        out_channels = 4 * width if bottleneck else width
         kernels = (1, 3, 1) if bottleneck else (3, 3)
-        channels = (before, width, width, after) if bottleneck else (before, width, after)
+        channels = (in_channels, width, width, out_channels) if bottleneck else (in_channels, width, out_channels)
         self.depth = len(kernels)
         for number, kernel in enumerate(kernels, 1):
             step = stride if number == self.depth - 1 else 1
@@ -45,12 +45,12 @@ class Block(nn.Module):
         nn.init.zeros_(self.get_submodule(f"bn{self.depth}").weight)  # the block starts as the identity
         self.relu = nn.ReLU(inplace=True)
         self.downsample = None
-        if stride > 1 or before != after:
-            conv = nn.Conv2d(before, after, 1, stride, bias=False)
-            self.downsample = nn.Sequential(conv, nn.BatchNorm2d(after))
+        if stride > 1 or in_channels != out_channels:
+            conv = nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
+            self.downsample = nn.Sequential(conv, nn.BatchNorm2d(out_channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the output: (b, before, h, w) -> (b, after, h / stride, w / stride)."""
+        """Return the output: (b, in_channels, h, w) -> (b, out_channels, h / stride, w / stride)."""
         y = x
         for number in range(1, self.depth + 1):
             y = self.get_submodule(f"bn{number}")(self.get_submodule(f"conv{number}")(y))

@@ -93,7 +93,7 @@ class Member:
             return False
         if not received:
             time.sleep(GRACE_SECONDS)
-            raise ConnectionError("the chief, rank 0, has ended before the training")
+            raise ConnectionError("the chief (rank 0) exited before the training finished")
         return True
 
     def leave(self, **metrics: float) -> None:

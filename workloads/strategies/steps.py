@@ -29,7 +29,7 @@ class Training:
         optimizer: Its optimizer, likewise.
         images: The images for training.
         held_out: The images for validation.
-        shard: The number of workers that read them, and which this is.
+        shard: The number of workers that share the images, and the index of this worker.
         checkpoint: From which it continues.
     """
 
@@ -98,7 +98,7 @@ def means(sums: tf.Tensor, prefix: str = "") -> dict[str, float]:
 
     Args:
         sums: The sums of loss and right answers, and the number of images (3,).
-        prefix: What the names begin with.
+        prefix: Prefix of the metric names, such as ``val_``.
     """
     loss, right, images = (float(each) for each in sums)
     return {f"{prefix}loss": loss / images, f"{prefix}accuracy": right / images}

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hpcrun.data.sources import Dataset
 
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the data set: new, empty, or of a stopped build.")]
-_SHARDS_HELP = "Shards of train; default: one for 1,024 images."
-_VALIDATION_SHARDS_HELP = "Shards of validation; default: one for 1,024 images."
+_SHARDS_HELP = "Number of training shards; default: one per 1,024 images."
+_VALIDATION_SHARDS_HELP = "Number of validation shards; default: one per 1,024 images."
 Shards = Annotated[int | None, typer.Option("--shards", min=1, max=99999, metavar="N", help=_SHARDS_HELP)]
 ValidationShards = Annotated[
     int | None, typer.Option("--validation-shards", min=1, max=99999, metavar="N", help=_VALIDATION_SHARDS_HELP)
@@ -84,9 +84,11 @@ def build(
 def imagenet(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with the original archives, as downloaded.")],
     out: Out,
-    shards: Annotated[int, typer.Option("--shards", min=1, max=99999, metavar="N", help="Shards of train.")] = 1024,
+    shards: Annotated[
+        int, typer.Option("--shards", min=1, max=99999, metavar="N", help="Number of training shards.")
+    ] = 1024,
     validation_shards: Annotated[
-        int, typer.Option("--validation-shards", min=1, max=99999, metavar="N", help="Shards of validation.")
+        int, typer.Option("--validation-shards", min=1, max=99999, metavar="N", help="Number of validation shards.")
     ] = 128,
     resize: Resize = None,
     raw: Raw = False,

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from hpcrun.submission import Plan
 
 
-def run_benchmark(plan: Plan, timeout: float, *, keep: bool, as_json: bool) -> int:
+def run_benchmark(plan: Plan, timeout: float, *, keep_directory: bool, as_json: bool) -> int:
     """Submit a test job, follow it to its end, and print and record its results.
 
     Args:
         plan: The job to submit.
         timeout: Maximum time of the job in the queue, in s.
-        keep: Whether to keep the run directory after a successful test, too.
+        keep_directory: Whether to keep the run directory of a successful test, too.
         as_json: Print one JSON value.
 
     Returns:
@@ -46,7 +46,7 @@ def run_benchmark(plan: Plan, timeout: float, *, keep: bool, as_json: bool) -> i
 
     run, pending_reason = short_job.run(plan, timeout, purpose, print_steps)
     report = benchmark_report.create_report(run, plan, pending_reason, timeout)
-    keep_directory = keep or bool(report.record.failed)
+    keep_directory = keep_directory or bool(report.record.failed)
     if as_json:
         output.value({**report.as_json(), "run_dir": str(run.directory) if keep_directory else None})
     else:

@@ -76,7 +76,7 @@ def _test(
         else:
             output.log(plan.script, sys.stdout)  # exact bytes in a file, in any locale
         return
-    raise typer.Exit(benchmark.run_benchmark(plan, seconds, keep=keep, as_json=as_json))
+    raise typer.Exit(benchmark.run_benchmark(plan, seconds, keep_directory=keep, as_json=as_json))
 
 
 test = with_job_parameters(_test, ResourceParameters)

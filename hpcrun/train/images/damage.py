@@ -51,7 +51,7 @@ def gather_problems(problems: Sequence[str], *, skip_bad: bool) -> None:
 
 
 def find_undamaged(check: Callable[[int], str | None], images: int) -> Array:
-    """Check all images, divided among the ranks, and return the numbers of the undamaged images. Collective.
+    """Check all images, divided among the ranks, and return the indices of the undamaged images. Collective.
 
     Args:
         check: Function that decodes an image, given its number, and returns an error message; None if undamaged.
@@ -95,16 +95,16 @@ def check_image(content: bytes) -> str | None:
     return None
 
 
-def record_reads(check: Callable[[int], str | None], numbers: Sequence[int]) -> None:
+def record_reads(check: Callable[[int], str | None], image_numbers: Sequence[int]) -> None:
     """Record the images that are read, because an error of TensorFlow does not name the damaged image.
 
     Args:
         check: As for `find_undamaged`.
-        numbers: Numbers of the images.
+        image_numbers: Indices of the images.
     """
     if not _recent_reads:
         add_error_explanation(_find_damaged_image)
-    _recent_reads.extend((check, number) for number in numbers)
+    _recent_reads.extend((check, number) for number in image_numbers)
 
 
 def _find_damaged_image(error: Exception) -> HpcrunError | None:

@@ -37,7 +37,7 @@ class MetricFiles(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         self._writers: dict[str, Any] = {}
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Write the epoch, which is already in ``metrics.jsonl``."""
+        """Write the epoch's metrics, which ``metrics.jsonl`` already contains."""
         entries = _read_epochs((run_dir() or self.folder) / "metrics.jsonl")
         if not entries:
             return
