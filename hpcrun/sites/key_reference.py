@@ -14,7 +14,7 @@ All keys of a site file. [sites.md](sites.md) shows their use, and `hpcrun site 
 A key without a default is not set. `hpcrun site schema --markdown` generates this page.
 """
 
-_TYPE_NAMES = {"string": "string", "integer": "integer", "number": "number", "boolean": "`true`, `false`"}
+_TYPE_NAMES = {"string": "string", "integer": "whole number", "number": "number", "boolean": "`true`, `false`"}
 
 
 def render_page() -> str:

@@ -33,7 +33,7 @@ def _read_file(file: Path) -> tuple[dict[str, Any], Source]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         hint = 'lines are KEY = "VALUE", KEY = ["A", "B"] or [TABLE]: docs/sites.md has examples, https://toml.io all'
         if r"Illegal character '\n'" in str(error):
-            hint = f"a text ends with the quote that it begins with; {hint}"
+            hint = f"a string ends with the quote that it begins with; {hint}"
         raise HpcrunError(f"{file}: not a TOML file: {error}", hint=hint) from None
     except OSError as error:
         raise HpcrunError(f"{file}: {error.strerror}", hint="the file must be readable by you") from None

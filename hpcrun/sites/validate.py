@@ -106,8 +106,8 @@ def _expect_choice(value: Any, expected: str) -> str:
 
 def _expect_text(value: Any, _: tuple[str, ...]) -> str:
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
-        return f"expected a text: {toml.literal(' '.join(value))}"
-    return "expected a text" + (f", in quotes: {toml.literal(str(value))}" if isinstance(value, int | float) else "")
+        return f"expected a string: {toml.literal(' '.join(value))}"
+    return "expected a string" + (f", in quotes: {toml.literal(str(value))}" if isinstance(value, int | float) else "")
 
 
 _MAIN_KEYS = {

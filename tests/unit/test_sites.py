@@ -97,7 +97,7 @@ def refused(layers, text, name="c"):
 
 def test_a_text_without_its_last_quote_is_explained(layers):
     text = refused(layers, 'run_root = "~/runs\n')
-    assert "(at line 1, column 19)\nHINT: a text ends with the quote that it begins with; lines are KEY" in text
+    assert "(at line 1, column 19)\nHINT: a string ends with the quote that it begins with; lines are KEY" in text
 
 
 def test_an_unknown_key_names_the_line_and_the_nearest_key(layers):
@@ -181,12 +181,12 @@ def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers)
             "expected a table for each: [partitions.gpu] [partitions.cpu], with lines such as",
         ),
         ('environment = ["A"]', 'expected a table: [environment], with lines NAME = "value"'),
-        ('launcher.command = ["run", "{ranks}"]', 'expected a text: "run {ranks}"'),
-        ("hosts = [1]", 'hosts = 1: expected a text, in quotes: "1"'),
+        ('launcher.command = ["run", "{ranks}"]', 'expected a string: "run {ranks}"'),
+        ("hosts = [1]", 'hosts = 1: expected a string, in quotes: "1"'),
         ('gpu.cpus = "four"', "gpu.cpus = 'four': expected a whole number"),
         ("defaults.nodes = 1.5", "defaults.nodes = 1.5: expected a whole number"),
         ('snapshot = "maybe"', "snapshot = 'maybe': expected true or false"),
-        ("defaults.time = 1.5", 'defaults.time = 1.5: expected a text, in quotes: "1.5"'),
+        ("defaults.time = 1.5", 'defaults.time = 1.5: expected a string, in quotes: "1.5"'),
         ('[partitions.p]\nrun_root = "x"', "run_root is a top-level key: put it above the first [table]\n"),
         ('[partitions.p]\ndata = {a = "x"}', "data is a top-level table: [data]\n"),
         ('[slurm]\npartion = "gpu"\ntime = "1"', "unknown key slurm; its keys belong to [defaults]\n"),
