@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from hpcrun.jobs import records
-from hpcrun.jobs.states import State, state_from_record
+from hpcrun.jobs.states import CANCELLED_WHILE_PENDING, State, state_from_record
 from hpcrun.resources import parse_time
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ _TIME_LIMIT = re.compile(r"\bTimeLimit=([\d:-]+)")
 _STATE_OF_CAUSE = {"TIME LIMIT": "TIMEOUT", "NODE FAILURE": "NODE_FAIL", "PREEMPTION": "CANCELLED"}
 """Job states by the cause of the cancellation that slurmstepd logs."""
 
-CANCELLED_WHILE_PENDING = "cancelled while pending"
-"""The reason shown for a job that was cancelled before its script started."""
 PROLOG = "Slurm prepares its nodes (Prolog)"
 """The reason shown for a job that Slurm has started, but whose script has not started yet."""
 

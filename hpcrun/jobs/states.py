@@ -38,6 +38,9 @@ _SYNONYMS = {
 UNKNOWN_JOB_REASON = "Slurm does not know this job (any more)"
 """How the reason of an UNKNOWN job begins if Slurm answers, but does not know the job."""
 
+CANCELLED_WHILE_PENDING = "cancelled while pending"
+"""The reason shown for a job that was cancelled before its script started."""
+
 UNFINISHED_STATES = frozenset({
     "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
     "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "PREEMPTED", "UNKNOWN", "READY",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.dependencies import parse_dependency
-from hpcrun.jobs.states import UNKNOWN_JOB_REASON, State, state_from_record
+from hpcrun.jobs.states import CANCELLED_WHILE_PENDING, UNKNOWN_JOB_REASON, State, state_from_record
 from hpcrun.paths import shell_library
 from hpcrun.resources import parse_time
 from hpcrun.scheduler import Scheduler, UnrecordedJob
@@ -91,9 +91,8 @@ def _query_states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
             and _is_job_of_run(run, commands_by_array.get(array_id(job_id), "unknown"))
             and not _has_started(run)
         ):
-            state = State(
-                "CANCELLED", inferred_state.CANCELLED_WHILE_PENDING
-            )  # Slurm keeps no record of a task that was cancelled while pending
+            # Slurm keeps no record of a task that was cancelled while pending.
+            state = State("CANCELLED", CANCELLED_WHILE_PENDING)
         else:
             state = State("UNKNOWN", unknown_reason)
         states[run] = state

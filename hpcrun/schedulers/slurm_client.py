@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs.inferred_state import CANCELLED_WHILE_PENDING
-from hpcrun.jobs.states import UNFINISHED_STATES, UNKNOWN_JOB_REASON, State
+from hpcrun.jobs.states import CANCELLED_WHILE_PENDING, UNFINISHED_STATES, UNKNOWN_JOB_REASON, State
 from hpcrun.schedulers import command as commands
 from hpcrun.schedulers.environment import require_slurm_conf
 
