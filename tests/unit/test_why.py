@@ -503,6 +503,7 @@ def real(*argv, **more):
     return job
 
 
+@pytest.mark.filterwarnings("ignore:no-such-program is not on PATH")
 @pytest.mark.parametrize(("script", "name", "line"), [
     ([sys.executable, "-c", "import no_such_package"], "python-package", "No module named 'no_such_package'"),
     ([sys.executable, "-c", "raise KeyError('gone')"], "traceback", "KeyError: 'gone'"),
