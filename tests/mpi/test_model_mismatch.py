@@ -4,7 +4,7 @@ import pytest
 
 from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras
 
-pytestmark = [pytest.mark.mpi, needs_mpi]
+pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
 
 
 def test_only_models_that_differ_between_ranks_are_refused():

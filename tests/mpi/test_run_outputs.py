@@ -22,7 +22,8 @@ def train(folder, ranks, *words, backend="tensorflow"):
     return run_keras(ranks, PROGRAMS / "run_outputs.py", *words, backend=backend, HPCRUN_RUN_DIR=str(folder))
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=thorough)])
+@thorough
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_restart_keeps_the_best_model_and_the_metrics(tmp_path, backend):
     stopped = train(tmp_path, 2, "stop=2", backend=backend)
     assert stopped.code == 128 + SIGUSR2, stopped.stderr

@@ -46,7 +46,7 @@ def test_resnet50_on_two_nodes_with_four_gpus_each(user):
 
 @pytest.mark.parametrize(
     "site",
-    ["srun-mpich", "mpirun", *(pytest.param(site, marks=pytest.mark.thorough) for site in ("srun-openmpi", "mpiexec"))],
+    ["srun-mpich", *(pytest.param(site, marks=pytest.mark.thorough) for site in ("srun-openmpi", "mpiexec", "mpirun"))],
 )
 def test_lenet5_with_each_launcher(user, site):
     submission = user.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
