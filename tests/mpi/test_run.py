@@ -163,6 +163,7 @@ WORLDS = {
     "torch": """
 import os, torch.distributed as dist
 dist.init_process_group("gloo", f"file://{os.environ['HPCRUN_RUN_DIR']}/store", rank=int(rank), world_size=2)
+dist.barrier()  # a rank that ends early breaks the connections of the others
 dist.destroy_process_group()
 """,
     "jax": """

@@ -36,6 +36,7 @@ def main():
         "steps",
         flush=True,
     )
+    dist.barrier()  # a rank that ends early breaks the connections of the others
     dist.destroy_process_group()
 
 
