@@ -68,8 +68,10 @@ def test_a_script_with_a_strategy_of_tensorflow(user, site):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("site", ["srun-mpich", "mpiexec", "mpirun"])
-@pytest.mark.parametrize("launch", ["torchrun", "accelerate"])
+@pytest.mark.parametrize(
+    ("site", "launch"),
+    [("srun-mpich", "torchrun"), ("mpiexec", "torchrun"), ("mpirun", "torchrun"), ("srun-mpich", "accelerate")],
+)
 def test_a_program_on_each_node_starts_the_ranks(user, site, launch):
     """It may number the nodes in another order than Slurm."""
     if launch == "accelerate":
