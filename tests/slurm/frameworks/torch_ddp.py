@@ -26,16 +26,10 @@ def main():
     weights = [torch.zeros(1, 1) for _ in range(dist.get_world_size())]
     dist.all_gather(weights, model.module.weight.data)
     assert all(torch.equal(weights[0], each) for each in weights)
-    line = f"world {dist.get_world_size()} rank {dist.get_rank()} local {local_rank} of"
-    print(
-        line,
-        os.environ["LOCAL_WORLD_SIZE"],
-        "node",
-        os.environ.get("NODE_RANK") or os.environ["GROUP_RANK"],
-        len(loader),
-        "steps",
-        flush=True,
-    )
+    node = os.environ.get("NODE_RANK") or os.environ["GROUP_RANK"]
+    place = f"local {local_rank} of {os.environ['LOCAL_WORLD_SIZE']} node {node}"
+    # In one write: the ranks of a torchrun share their output.
+    print(f"world {dist.get_world_size()} rank {rank} {place} {len(loader)} steps\n", end="", flush=True)
     dist.barrier()  # a rank that ends early breaks the connections of the others
     dist.destroy_process_group()
 
