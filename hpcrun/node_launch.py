@@ -20,12 +20,12 @@ SIGNALS_VARIABLE = "PET_SIGNALS_TO_HANDLE"
 _SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR2"
 """Those of torchrun, and the signal before the time limit."""
 
-_OTHERS = {
+_INCOMPATIBLE_FRAMEWORKS = {
     "torchrun": ("hpcrun", "horovod", "tensorflow", "jax"),
     "accelerate": ("hpcrun", "horovod", "tensorflow", "jax"),
     "nodes": ("hpcrun", "horovod"),
 }
-"""Frameworks whose ranks need another launch."""
+"""Frameworks whose ranks need another launch, by the value of --launch."""
 
 
 def launched_resources(resources: Resources, launch: str | None) -> Resources:
@@ -52,8 +52,8 @@ def require_possible(spec: JobSpec) -> None:
     Raises:
         HpcrunError: Its ranks need another launch, or it is no Python script.
     """
-    others = _OTHERS.get(spec.launch or "", ())
-    if spec.framework in others:
+    incompatible = _INCOMPATIBLE_FRAMEWORKS.get(spec.launch or "", ())
+    if spec.framework in incompatible:
         starts = {"nodes": "one process per node"}.get(spec.launch or "", "ranks for torch.distributed")
         what = f"--launch={spec.launch} starts {starts}, but the ranks of this script are those of {spec.framework}"
         raise HpcrunError(what, hint="leave --launch out; if the script is meant for it: --framework torch")
