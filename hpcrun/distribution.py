@@ -6,6 +6,7 @@ import ast
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -193,17 +194,23 @@ def _find_local_modules(name: str, folders: set[Path]) -> Iterator[Path]:
 
 
 def _read_file(file: Path) -> ScriptNames:
-    names = ScriptNames()
     with suppress(OSError):
-        if file.stat().st_size <= MAX_FILE_BYTES:
-            text = file.read_text(encoding="utf-8", errors="replace")
-            names.comment = match[1] if (match := _COMMENT.search(text)) else ""
-            try:
-                _collect_names(ast.parse(text), names)
-            except (SyntaxError, ValueError, RecursionError):  # the file may be written for another Python version
-                for module, members in _IMPORT.findall(text):
-                    names.modules |= {module, *(f"{module}.{each.strip()}" for each in members.split(",") if each)}
-                names.texts |= set(re.findall(r"[\"'](\w+)[\"']", text))
+        file_stat = file.stat()
+        if file_stat.st_size <= MAX_FILE_BYTES:
+            return _parse_file(file, file_stat.st_mtime_ns, file_stat.st_size)
+    return ScriptNames()
+
+
+@lru_cache(maxsize=64)  # a submission asks several questions about a script
+def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
+    text = file.read_text(encoding="utf-8", errors="replace")
+    names = ScriptNames(comment=match[1] if (match := _COMMENT.search(text)) else "")
+    try:
+        _collect_names(ast.parse(text), names)
+    except (SyntaxError, ValueError, RecursionError):  # the file may be written for another Python version
+        for module, members in _IMPORT.findall(text):
+            names.modules |= {module, *(f"{module}.{each.strip()}" for each in members.split(",") if each)}
+        names.texts |= set(re.findall(r"[\"'](\w+)[\"']", text))
     return names
 
 
