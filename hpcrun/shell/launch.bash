@@ -150,6 +150,10 @@ hpcrun_read_failure() {  # set hpcrun_code and hpcrun_failed_rank to the exit co
     hpcrun_code=${BASH_REMATCH[3]} hpcrun_failed_rank="rank ${BASH_REMATCH[1]} on ${BASH_REMATCH[2]}"
     [ "$hpcrun_code" != 137 ] || break
   done 2>/dev/null <"$HPCRUN_RUN_DIR/failed.jsonl"
+  # If a rank is killed by SIGKILL, Open MPI ends the other ranks with code 14, maybe before any line is in failed.jsonl.
+  if [ "$hpcrun_code" = 14 ] && read -r hpcrun_first 2>/dev/null <"$HPCRUN_RUN_DIR/killed"; then
+    hpcrun_code=137 hpcrun_failed_rank=$hpcrun_first
+  fi
   if [ -z "$hpcrun_failed_rank" ] && [ "$hpcrun_code" != 0 ]; then  # MPI_Abort may kill all ranks before they write to failed.jsonl; with MPICH, a log then ends with a message about it
     IFS=$' \t\n' read -r hpcrun_first hpcrun_number < <(
       command find "$HPCRUN_RUN_DIR/logs" -name 'rank-*.log' -newer "$HPCRUN_RUN_DIR/starts.jsonl" -exec tail -vn 5 {} + |

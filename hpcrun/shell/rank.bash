@@ -213,7 +213,10 @@ fi
 # ---- How it ended ------------------------------------------------------------------------------------------------
 case $hpcrun_code in
   129 | 130 | 131 | 138 | 140 | 143) command sleep 0.3 ;;  # a signal from outside, which this process may also get
-  137) command sleep 0.05 ;;                               # SIGKILL from outside, which would also end this process
+  137)
+    umask go=
+    echo "rank $HPCRUN_RANK on $hpcrun_host" >>"$HPCRUN_RUN_DIR/killed"  # Open MPI may also end this process
+    command sleep 0.05 ;;                                  # SIGKILL from outside, which would also end this process
   14) command sleep 0.5 ;;                                 # Open MPI's exit code for a rank that lost another rank, which writes its line first
 esac
 hpcrun_failed=

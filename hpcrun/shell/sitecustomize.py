@@ -7,7 +7,7 @@ works with any version of Python, and then imports the `sitecustomize` that it h
 - records whether rank 0 was in a world of all ranks: the file `met` in the run directory, or `alone` with the
   reason, if its world was smaller, or if it trained a model or used MPI (see `hpcrun_check_world` in `launch.bash`);
 - ends a process whose exit code is not 0 before `MPI_Finalize`, which would wait for the other ranks, while they wait
-  for this rank; the launcher then ends the other ranks.
+  for this rank; the launcher then ends the other ranks. The failure is first recorded in `failed.jsonl`.
 
 Programs that import `hpcrun.train` need neither of these hooks, unless they use the world of another library.
 `jax.distributed.initialize()` finds this job's ranks.
@@ -18,6 +18,7 @@ import os
 import sys
 
 TRAINING_MODULES = ("keras", "tf_keras", "tensorflow", "torch", "jax", "flax")
+STOP_CODES = (129, 130, 131, 138, 140, 143)  # as in rank.bash
 OTHER_WORLDS = ("horovod", "ray", "distributed", "oneccl_bindings_for_pytorch", "byteps", "mxnet")
 """Packages through which ranks may communicate in ways that this file cannot detect."""
 
@@ -88,14 +89,42 @@ def find_exit_code():
 
 
 def exit_before_finalize(exit_code):
-    """End this process immediately with an exit code if MPI_Finalize might wait for the other ranks."""
+    """Record the failure and end this process immediately if MPI_Finalize might wait for the other ranks."""
     if (mpi_size() or 1) > 1:
+        try:
+            record_failure(os.environ["HPCRUN_RUN_DIR"], exit_code)
+        except (EnvironmentError, KeyError, ValueError):
+            pass
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
             except (AttributeError, OSError, ValueError):
                 pass
         os._exit(exit_code)
+
+
+def record_failure(folder, exit_code):
+    """Add a line to failed.jsonl. rank.bash adds one, too, unless the launcher kills it after the end of this process.
+
+    No line is added if the job is being stopped, or for an error of MPI, which another failed rank usually causes.
+    """
+    import time
+
+    is_mpi_error = getattr(sys, "last_type", None) is sys.modules["mpi4py.MPI"].Exception
+    if is_mpi_error or exit_code in STOP_CODES or is_being_stopped(folder):
+        return
+    line = '{{"rank": {}, "host": "{}", "exit_code": {}, "time": {}}}\n'
+    rank, host = int(os.environ["HPCRUN_RANK"]), os.uname()[1]
+    append_private(os.path.join(folder, "failed.jsonl"), line.format(rank, host, exit_code, int(time.time())))
+
+
+def is_being_stopped(folder):
+    """Return whether the job script has recorded in exit.json that the job is being stopped."""
+    try:
+        with open(os.path.join(folder, "exit.json")) as file:
+            return '"reason": "stopped by ' in file.read()
+    except EnvironmentError:
+        return False
 
 
 # ---- The world -------------------------------------------------------------------------------------------------------
@@ -107,23 +136,23 @@ def record_world(folder):
         return
     largest_size, rank_count = max(size or 0 for size in sizes.values()), int(os.environ["HPCRUN_NTASKS"])
     if any(name in sys.modules for name in OTHER_WORLDS) or -1 in sizes.values() or largest_size >= rank_count:
-        write_private(os.path.join(folder, "met"))
+        append_private(os.path.join(folder, "met"))
     elif largest_size > 1:
         reason = "rank 0 was in a world of {} ranks, of {} in the job".format(largest_size, rank_count)
-        write_private(os.path.join(folder, "alone"), reason)
+        append_private(os.path.join(folder, "alone"), reason)
     elif sizes.get("MPI"):
-        write_private(
+        append_private(
             os.path.join(folder, "alone"), "MPI_COMM_WORLD has one rank in each; see mpi.type in the site file"
         )
     elif any(name in sys.modules for name in TRAINING_MODULES):
-        write_private(
+        append_private(
             os.path.join(folder, "alone"), "none joined MPI, torch.distributed, tf.distribute or jax.distributed"
         )
 
 
-def write_private(path, text=""):
-    """Create a file that only its owner can read, with a text if one is given."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+def append_private(path, text=""):
+    """Append a text to a file, which is created if necessary, and which only its owner can read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
         file.write(text)
 
 

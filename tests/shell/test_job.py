@@ -370,6 +370,13 @@ def test_a_killed_rank_caused_the_errors_of_ranks_that_lost_it(job, others, code
     assert rank in job.record()["reason"]
 
 
+@pytest.mark.parametrize(("code", "expected"), [(14, 137), (3, 3)])  # 14: Open MPI's code for a lost rank
+def test_a_killed_rank_is_known_if_its_end_killed_its_wrapper(job, code, expected):
+    words = f"sh -c 'echo rank 1 on n2 >$HPCRUN_RUN_DIR/killed; exit {code}' sh @rank"
+    assert job(options=f"{OPTIONS} --ranks 4", words=words)[0] == expected
+    assert ("rank 1 on n2 was killed by SIGKILL" in job.record()["reason"]) == (expected == 137)
+
+
 @pytest.mark.parametrize("fails", ["--ignores-failures", ""])
 def test_a_second_launch_runs_after_the_first_has_failed(job, fails):
     words = "@rank sh -c 'sleep 7; touch \"$HPCRUN_RUN_DIR/second\"'"

@@ -1,5 +1,6 @@
 """sitecustomize.py in real Python processes: what a program does not notice of it, and the exit code it recognizes."""
 
+import json
 import os
 import pickle
 import subprocess
@@ -132,3 +133,30 @@ def test_the_world_of_tensorflow_counts_also_beside_hpcrun_train(tmp_path, impor
     subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=env, check=True)
     assert [name for name in ("met", "alone") if (tmp_path / name).exists()] == ([marker] if marker else [])
     assert not marker or (tmp_path / marker).read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "record", "exit_codes"),
+    [
+        ("sys.exit(3)", "", [3]),
+        ("raise ValueError", '{"exit_code": null, "reason": "running"}', [1]),
+        ("raise MPI.Exception", "", []),  # usually because another rank has failed
+        ("sys.exit(143)", "", []),
+        ("sys.exit(3)", '{"exit_code": 143, "reason": "stopped by SIGTERM"}', []),
+    ],
+)
+def test_a_rank_that_fails_after_mpi_init_records_it_before_it_ends(tmp_path, monkeypatch, text, record, exit_codes):
+    monkeypatch.setenv("HPCRUN_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("HPCRUN_RANK", "1")
+    if record:
+        (tmp_path / "exit.json").write_text(record)
+    library = (
+        "import types; MPI = types.ModuleType('mpi4py.MPI'); sys.modules['mpi4py.MPI'] = MPI\n"
+        "MPI.Exception = type('Exception', (RuntimeError,), {})\n"
+        "MPI.Is_initialized = lambda: True; MPI.Is_finalized = lambda: False\n"
+        "MPI.COMM_WORLD = types.SimpleNamespace(Get_size=lambda: 2)\n"
+    )
+    run_python(tmp_path, library + text)
+    failures = tmp_path / "failed.jsonl"
+    lines = map(json.loads, failures.read_text().splitlines() if failures.exists() else ())
+    assert [(line["rank"], line["exit_code"]) for line in lines] == [(1, code) for code in exit_codes]

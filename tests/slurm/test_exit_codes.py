@@ -58,6 +58,7 @@ def run_failing_job(user, site, text, failure):
                 ("srun-mpich", "leaves"),
                 ("srun-mpich", "early"),
                 ("srun-openmpi", "exits"),
+                ("srun-openmpi", "killed"),
                 ("mpiexec", "raises"),
                 ("mpiexec", "exits"),
                 ("mpiexec", "killed"),
