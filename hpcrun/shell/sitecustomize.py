@@ -7,7 +7,8 @@ works with any version of Python, and then imports the `sitecustomize` that it h
 - records whether rank 0 was in a world of all ranks: the file `met` in the run directory, or `alone` with the
   reason, if its world was smaller, or if it trained a model or used MPI (see `hpcrun_check_world` in `launch.bash`);
 - ends a process whose exit code is not 0 before `MPI_Finalize`, which would wait for the other ranks, while they wait
-  for this rank; the launcher then ends the other ranks. The failure is first recorded in `failed.jsonl`.
+  for this rank; the launcher then ends the other ranks. The failure is first recorded in `failed.jsonl`;
+- waits for a moment for the threads of torch.distributed.
 
 Programs that import `hpcrun.train` need neither of these hooks, unless they use the world of another library.
 `jax.distributed.initialize()` finds this job's ranks.
@@ -37,11 +38,13 @@ def end_process():
     if exit_code:
         if "hpcrun.train" not in sys.modules:
             exit_before_finalize(exit_code)
-    elif os.environ.get("HPCRUN_RANK") == "0" and os.environ.get("HPCRUN_RUN_DIR"):
-        try:
+        return
+    try:
+        wait_for_torch()
+        if os.environ.get("HPCRUN_RANK") == "0" and os.environ.get("HPCRUN_RUN_DIR"):
             record_world(os.environ["HPCRUN_RUN_DIR"])
-        except Exception:  # an unexpected version of a library must not disturb the program
-            pass
+    except Exception:  # an unexpected version of a library must not disturb the program
+        pass
 
 
 # ---- The exit code ---------------------------------------------------------------------------------------------------
@@ -125,6 +128,18 @@ def is_being_stopped(folder):
             return '"reason": "stopped by ' in file.read()
     except EnvironmentError:
         return False
+
+
+def wait_for_torch():
+    """Wait until threads of torch.distributed have released their tensors.
+
+    A thread that releases a tensor while Python ends aborts the process with SIGABRT
+    (https://github.com/pytorch/pytorch/issues/190489). On a loaded node, that is possible after the last step.
+    """
+    if torch_size() is not None:
+        import time
+
+        time.sleep(0.1)
 
 
 # ---- The world -------------------------------------------------------------------------------------------------------

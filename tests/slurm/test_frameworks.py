@@ -22,10 +22,10 @@ def run_script(user, site, python, script, *more, ranks_per_node=2):
     """Run a script on two hosts; return the lines of the ranks about their world."""
     options = ("--site", site, "-N", "2", "--ntasks-per-node", str(ranks_per_node), "--no-gpu", "--wait", *more)
     submitted = user.json("submit", *options, "--", python, SCRIPTS / script)
-    assert submitted["state"] == "COMPLETED", user.log(submitted)
+    logs = [log.read_text() for log in sorted(Path(submitted["run_dir"]).glob("logs/rank-*.log"))]
+    assert submitted["state"] == "COMPLETED", "\n".join([user.log(submitted), *logs])
     assert "hpcrun: WARNING" not in user.log(submitted)
-    logs = sorted(Path(submitted["run_dir"]).glob("logs/rank-*.log"))
-    return [line for log in logs for line in log.read_text().splitlines() if line.startswith("world ")]
+    return [line for log in logs for line in log.splitlines() if line.startswith("world ")]
 
 
 @pytest.mark.parametrize("site", launchers("mpirun"))
