@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from hpcrun import submission  # noqa: E402
-from hpcrun.jobs import runs  # noqa: E402
+from hpcrun.jobs import runs, submission_records  # noqa: E402
 from hpcrun.request import Request  # noqa: E402
 from hpcrun.why.log_end import TAIL_BYTES  # noqa: E402
 
@@ -37,7 +37,7 @@ def create_sweep(count: int) -> runs.Run:
     """Create a sweep of tasks that failed with a traceback at the end of their logs."""
     request = Request(None, args=("true",), site="slurm", sweep=(("seed", tuple(map(str, range(count)))),))
     sweep = submission.create(submission.prepare(request))
-    runs.write_submission({sweep: "1", **{task: f"1_{task.task_number}" for task in sweep.tasks}})
+    submission_records.write_submission({sweep: "1", **{task: f"1_{task.task_number}" for task in sweep.tasks}})
     record = {"exit_code": 1, "reason": "the ranks ended with exit code 1", "host": "n1", "started": 10, "ended": 75}
     for task in sweep.tasks:
         (task.directory / "exit.json").write_text(json.dumps(record))

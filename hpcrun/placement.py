@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hpcrun import launchers, node_launch
 from hpcrun.errors import HpcrunError
-from hpcrun.gpus import count_local_gpus, gpus_per_allocated_node, requests_gpus
+from hpcrun.gpus import count_local_gpus, gpus_per_allocated_node
 from hpcrun.job_levels import (
     parse_resources,
     resolve_site,
@@ -18,11 +18,10 @@ from hpcrun.job_levels import (
     warn_of_unsent_mail,
 )
 from hpcrun.jobs import dependencies
+from hpcrun.placement_warnings import warn_of_cpu_training, warn_of_ignored_options, warn_of_ignored_restarts
 from hpcrun.scheduler import REGISTRY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hpcrun.request import Request
     from hpcrun.resources import Resources
     from hpcrun.scheduler import Scheduler
@@ -190,8 +189,8 @@ def _plan_in_partition(
             _fit_to_target(target, requested_resources, merged_resources),
             target.gpus_on_node,
         )
-        warnings += _warn_of_ignored_options(requested_resources, target)
-        warnings += _warn_of_ignored_restarts(request)
+        warnings += warn_of_ignored_options(requested_resources, target)
+        warnings += warn_of_ignored_restarts(request)
         if gpus_on_node is not None and merged_resources.gpus > gpus_on_node and not request.no_gpu:
             _require_gpus(requested_resources, gpus_on_node)
             merged_resources, gpus_on_node = _replace_gpus(merged_resources), 0
@@ -212,7 +211,7 @@ def _plan_in_partition(
     warnings += [warning] if warning else []
     declines_gpus = request.no_gpu or requested_resources.gpus_per_node is not None
     if not (resources.gpus or declines_gpus or warning) and program.trains_model:
-        warnings += _warn_of_cpu_training(program, target, resources, resolved_site, gpus_on_node)
+        warnings += warn_of_cpu_training(program, target, resources, resolved_site, gpus_on_node)
     if target.scheduler.has_queue and resources.gpus:
         resources, cpu_warnings = _set_cores_per_gpu(resources, resolved_site)
         warnings += cpu_warnings
@@ -244,46 +243,10 @@ def _require_gpus(requested_resources: Resources, gpus_on_node: int) -> None:
         )
 
 
-def _warn_of_cpu_training(
-    program: Workload, target: ExecutionTarget, resources: Resources, site: Site, gpus_on_node: int | None
-) -> Iterator[str]:
-    """Warn if a job trains on CPU cores, but the user has not requested this explicitly."""
-    if target.scheduler.uses_slurm and requests_gpus((*site.sbatch, *resources.sbatch)):
-        return
-    rank_text = f"{resources.ntasks_per_node} a node" if resources.ntasks_per_node else str(resources.ranks)
-    consequence, advice = f"{program.name} runs on CPU cores (ranks: {rank_text})", "--no-gpu silences this"
-    if gpus_on_node is None:
-        cause = f"no GPUs were requested, and site {site.name} does not set the number of GPUs per node"
-        yield f"{cause}: {consequence}; --gpus-per-node=N requests GPUs, {advice}"
-    else:
-        partition_or_site = (
-            f"partition {resources.partition} of site {site.name}" if resources.partition else f"site {site.name}"
-        )
-        location = "this host" if target.transport == "host" else partition_or_site
-        yield f"{location} has {gpus_on_node or 'no'} GPUs: {consequence}; {advice}"
-
-
 def _replace_gpus(resources: Resources) -> Resources:
     """Return resources without GPUs, with one rank on CPU cores for each GPU."""
     ranks_per_node = resources.ntasks_per_node or (None if resources.ntasks else resources.gpus or None)
     return replace(resources, gpus_per_node=None, ntasks_per_node=ranks_per_node)
-
-
-def _warn_of_ignored_options(requested_resources: Resources, target: ExecutionTarget) -> list[str]:
-    """Return a warning about options that have no effect without a scheduler."""
-    effective_names = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node", "job_name", "time"}
-    effective_names |= {"cpus_per_task"} if target.transport == "slurm" else set()
-    ignored_options = [
-        f"--{name.replace('_', '-')}" for name in requested_resources.explicit() if name not in effective_names
-    ]
-    return [f"no scheduler runs this job: {', '.join(ignored_options)} has no effect"] if ignored_options else []
-
-
-def _warn_of_ignored_restarts(request: Request) -> Iterator[str]:
-    if request.max_requeue:
-        yield "no scheduler requeues this job: --max-requeue has no effect"
-    if request.memory_retries:
-        yield "no scheduler limits the memory of this job: --memory-retries has no effect"
 
 
 def _fit_to_target(target: ExecutionTarget, requested_resources: Resources, merged_resources: Resources) -> Resources:

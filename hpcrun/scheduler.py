@@ -89,7 +89,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def submit(self, run: Run) -> str:
-        """Submit a run's ``job.sh``, record it by `hpcrun.jobs.runs.write_submission`, and return the job id.
+        """Submit a run's ``job.sh``, record it (`hpcrun.jobs.submission_records`), and return the job id.
 
         Raises:
             HpcrunError: The scheduler refused the job, is not installed, or did not answer.

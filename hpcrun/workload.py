@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 import shutil
 import tomllib
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from hpcrun import distribution, file_hints, options, paths
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.job_options import WORKLOAD_OPTIONS, JobOptions, read_workload_options
 from hpcrun.resources import Resources
+from hpcrun.script_syntax import check_syntax
 from hpcrun.workload_data import Data
 
 _WORKLOAD_KEYS = ["description", "entry", "packages", *WORKLOAD_OPTIONS, "resources", "options", "data"]
@@ -27,20 +26,6 @@ _KEYS_BY_SYNONYM = {
     **dict.fromkeys(["slurm", "sbatch"], "resources"),
 }
 """What people call the keys of ``workload.toml``."""
-
-_WRONG_IN_ALL_VERSIONS = re.compile(r"expected ':'|was never closed$|^Missing parentheses in call to 'print'")
-"""Pattern of messages about syntax errors that are errors in all versions of Python."""
-
-
-_OPERATORS = ("+", "-", "%", "&", "|", "^", "@", "<", "==", "!=", "<=", ">=", " and", " or", " not", " in", " is")
-_WRONG_PAIRS = (
-    *((bracket, tuple(":,=.;")) for bracket in "({"),
-    ("[", tuple(",=.;")),
-    (",", (",", "=", ";")),
-    *((operator, tuple(")]}:;")) for operator in _OPERATORS),
-    *((operator, ()) for operator in (*_OPERATORS, "=", "+=", "-=", "*=", "/=")),
-)
-"""Pairs of a text before a syntax error and of signs that cannot follow it; no signs: the end of the line."""
 
 
 @dataclass(frozen=True)
@@ -169,38 +154,6 @@ def _relative_to_cwd(file: Path) -> str:
     return str(file.relative_to(current_directory)) if file.is_relative_to(current_directory) else str(file)
 
 
-def _check_syntax(script: Path) -> None:
-    """Refuse a script with a syntax error, unless the script may be valid in another version of Python."""
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            ast.parse(script.read_bytes())
-    except SyntaxError as error:
-        if isinstance(error, IndentationError) or _WRONG_IN_ALL_VERSIONS.search(error.msg) or _is_wrong_pair(error):
-            raise HpcrunError(
-                f"{script}, line {error.lineno}: {type(error).__name__}: {error.msg}",
-                hint="correct that line; a job would fail there at once",
-            ) from None
-    except PermissionError as error:
-        hint = f"ls -l {shlex.quote(str(script))} shows who can read it"
-        raise HpcrunError(f"{script}: {error.strerror}", hint=hint) from None
-    except (OSError, ValueError, RecursionError):
-        return
-
-
-def _is_wrong_pair(error: SyntaxError) -> bool:
-    """Return whether a syntax error is a wrong pair of signs in every version of Python, as in ``f(:`` or ``x = ``."""
-    if error.msg != "invalid syntax" or not error.text or not error.offset:
-        return False
-    text_before, text_after = (
-        error.text[: error.offset - 1].rstrip(),
-        error.text[error.offset - 1 :].partition("#")[0].strip(),
-    )
-    return any(
-        text_before.endswith(left) and (text_after[:1] in right if text_after else not right)
-        for left, right in _WRONG_PAIRS
-    )
-
-
 def _printable_name(name: str) -> str:
     """Replace the unprintable characters in a file name by dashes, for a job name."""
     return "".join(character if character.isprintable() else "-" for character in name)
@@ -233,7 +186,7 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
     if path.is_dir():
         return read_workload_folder(path.resolve()), program
     if path.is_file() and path.suffix == ".py":
-        _check_syntax(path)
+        check_syntax(path)
         return Workload(name=_printable_name(path.stem), program=(None, str(path.resolve()))), program
     raise _explain_unknown(target, path)
 

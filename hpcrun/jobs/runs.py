@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import paths, write_access
+from hpcrun import write_access
 from hpcrun.jobs import heartbeats, index, records
 from hpcrun.jobs.job_record import JobRecord
 from hpcrun.jobs.run_files import NO_SUBMISSION, CleanRecord, Epoch, ExitRecord, Refusal, Result, Start, Submission
@@ -283,39 +281,6 @@ class Run:
     def log(self, stream: str = "out") -> Path | None:
         """Return the job's own log, ``out`` or ``err``, as submitit names it; None before submission."""
         return self.directory / f"{self.job_id}_0_log.{stream}" if self.job_id else None
-
-
-def write_submission(ids: Mapping[Run, str], **values: object) -> None:
-    """Write ``submitted.json`` for runs that a scheduler has accepted.
-
-    Args:
-        ids: The job id of each run.
-        **values: Further values for all runs; they override the default time (now) and host (this one).
-    """
-    common_values = {"submitted": time.time(), "host": os.uname().nodename, **values}
-    for run, job_id in ids.items():
-        paths.write_atomically(
-            run.directory / "submitted.json", json.dumps({"job_id": job_id, **common_values}).encode()
-        )
-        run.__dict__.pop("submission", None)
-    index.record_job_ids({run.directory: job_id for run, job_id in ids.items()})
-
-
-def write_cancellation(run: Run) -> None:
-    """Record in ``submitted.json`` that a job was cancelled before its script started: Slurm may purge it soon."""
-    file = run.directory / "submitted.json"
-    with suppress(OSError, ValueError):  # a task of a sweep has no such file; the record only serves later queries
-        record = json.loads(file.read_text(encoding="utf-8")) | {"cancelled": time.time()}
-        paths.write_atomically(file, json.dumps(record).encode())
-        run.__dict__.pop("submission", None)
-
-
-def write_refusal(run: Run, reason: str) -> None:
-    """Write ``refused.json``: the scheduler has refused the job, and no job exists."""
-    record = json.dumps({"reason": reason, "time": time.time()}).encode()
-    for task in (run, *run.tasks):
-        with suppress(OSError):  # the file only saves later searches for the job
-            paths.write_atomically(task.directory / "refused.json", record)
 
 
 def list_runs() -> Iterator[Run]:

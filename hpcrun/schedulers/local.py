@@ -14,8 +14,9 @@ from typing import IO, TYPE_CHECKING
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import records
 from hpcrun.jobs.run_creation import discard_run
-from hpcrun.jobs.runs import Run, write_submission
+from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import State, state_from_record
+from hpcrun.jobs.submission_records import write_submission
 from hpcrun.nodelist import fold_hosts, is_host_name
 from hpcrun.paths import shell_library
 from hpcrun.scheduler import Scheduler, UnrecordedJob

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
 from hpcrun.jobs import index
-from hpcrun.jobs.runs import Run, write_refusal, write_submission
+from hpcrun.jobs.runs import Run
+from hpcrun.jobs.submission_records import write_refusal, write_submission
 from hpcrun.schedulers import local
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs.runs import write_refusal, write_submission
+from hpcrun.jobs.submission_records import write_refusal, write_submission
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.schedulers.refusals import explain_refusal
 from hpcrun.schedulers.slurm_client import SlurmClient

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import record_trust
 from hpcrun.jobs.poll_backoff import PollBackoff
-from hpcrun.jobs.runs import Run, write_cancellation
+from hpcrun.jobs.runs import Run
+from hpcrun.jobs.submission_records import write_cancellation
 from hpcrun.schedulers import query_states
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hpcrun import submission
 from hpcrun.cli.main import main
 from hpcrun.data import build
 from hpcrun.data.sources import find_images
-from hpcrun.jobs import runs
+from hpcrun.jobs import submission_records
 from hpcrun.request import Request
 from hpcrun.sites import loader
 from tests.unit import slurm_clusters
@@ -55,7 +55,7 @@ def prepare_environment(argv, tmp_path, monkeypatch, request):
         spec = submission.create(
             submission.prepare(Request(None, ("true",), site="local", resources={"job_name": "resnet50"}))
         )
-        runs.write_submission({spec: "1"})
+        submission_records.write_submission({spec: "1"})
     if argv[1] == "data":
         prepare_images(tmp_path)
         if argv[2] != "build":
@@ -103,7 +103,7 @@ def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, reques
         memory = Request("lenet5", site="slurm", sweep=sweep, resources={"mem": "1G"})
         job = submission.create(submission.prepare(memory))
         (job.directory / "1_0_log.err").write_text("MemoryError\n")
-        runs.write_submission({job: "1", **{task: f"1_{task.task_number}" for task in job.tasks}})
+        submission_records.write_submission({job: "1", **{task: f"1_{task.task_number}" for task in job.tasks}})
         failed = {"exit_code": 1, "reason": "failed", "host": "n1", "started": 1, "ended": 2}
         ((job.tasks or [job])[0].directory / "exit.json").write_text(json.dumps(failed))
         code = call("hpcrun", "resubmit", "--dry-run", *argv[2:])

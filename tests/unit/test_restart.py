@@ -9,7 +9,8 @@ import pytest
 
 from hpcrun import submission
 from hpcrun.jobs import run_selection
-from hpcrun.jobs.runs import Run, write_submission
+from hpcrun.jobs.runs import Run
+from hpcrun.jobs.submission_records import write_submission
 from hpcrun.request import Request
 from tests.waiting import wait_until
 

@@ -11,7 +11,7 @@ from submitit.slurm.slurm import SlurmExecutor
 import hpcrun
 from hpcrun import schedulers
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import run_selection, runs
+from hpcrun.jobs import run_selection, runs, submission_records
 from hpcrun.schedulers import slurm
 
 
@@ -93,7 +93,7 @@ def test_missing_slurm_conf_is_reported_at_once(commands, monkeypatch):
     with pytest.raises(HpcrunError, match=r"SLURM_CONF=/gone/slurm\.conf does not exist"):
         submit()
     run = next(runs.list_runs())
-    runs.write_submission({run: "1"})
+    submission_records.write_submission({run: "1"})
     assert slurm.SCHEDULER.query_states([run])[run].reason == "Slurm does not answer"
     with pytest.raises(HpcrunError, match=r"SLURM_CONF=/gone/slurm\.conf does not exist"):
         slurm.SCHEDULER.cancel(run)

@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from hpcrun.jobs.runs import write_submission
 from hpcrun.jobs.states import State, state_from_record
+from hpcrun.jobs.submission_records import write_submission
 from hpcrun.scheduler import Scheduler, UnrecordedJob
 from hpcrun.schedulers.processes import find_run_pids, send_signal, start_time
 

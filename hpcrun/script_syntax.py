@@ -1,0 +1,63 @@
+"""A check for syntax errors with which a job would fail at once, whatever the version of its Python."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import warnings
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_WRONG_IN_ALL_VERSIONS = re.compile(r"expected ':'|was never closed$|^Missing parentheses in call to 'print'")
+"""Pattern of messages about syntax errors that are errors in all versions of Python."""
+
+_OPERATORS = ("+", "-", "%", "&", "|", "^", "@", "<", "==", "!=", "<=", ">=", " and", " or", " not", " in", " is")
+_WRONG_PAIRS = (
+    *((bracket, tuple(":,=.;")) for bracket in "({"),
+    ("[", tuple(",=.;")),
+    (",", (",", "=", ";")),
+    *((operator, tuple(")]}:;")) for operator in _OPERATORS),
+    *((operator, ()) for operator in (*_OPERATORS, "=", "+=", "-=", "*=", "/=")),
+)
+"""Pairs of a text before a syntax error and of signs that cannot follow it; no signs: the end of the line."""
+
+
+def check_syntax(script: Path) -> None:
+    """Check the syntax of a Python script.
+
+    Raises:
+        HpcrunError: The script cannot be read, or has a syntax error in all versions of Python.
+    """
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(script.read_bytes())
+    except SyntaxError as error:
+        if isinstance(error, IndentationError) or _WRONG_IN_ALL_VERSIONS.search(error.msg) or _is_wrong_pair(error):
+            raise HpcrunError(
+                f"{script}, line {error.lineno}: {type(error).__name__}: {error.msg}",
+                hint="correct that line; a job would fail there at once",
+            ) from None
+    except PermissionError as error:
+        hint = f"ls -l {shlex.quote(str(script))} shows who can read it"
+        raise HpcrunError(f"{script}: {error.strerror}", hint=hint) from None
+    except (OSError, ValueError, RecursionError):
+        return
+
+
+def _is_wrong_pair(error: SyntaxError) -> bool:
+    """Return whether a syntax error is a wrong pair of signs in every version of Python, as in ``f(:`` or ``x = ``."""
+    if error.msg != "invalid syntax" or not error.text or not error.offset:
+        return False
+    text_before, text_after = (
+        error.text[: error.offset - 1].rstrip(),
+        error.text[error.offset - 1 :].partition("#")[0].strip(),
+    )
+    return any(
+        text_before.endswith(left) and (text_after[:1] in right if text_after else not right)
+        for left, right in _WRONG_PAIRS
+    )
