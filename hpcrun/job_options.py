@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, closest_match
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -184,22 +184,18 @@ class JobOptions:
         Raises:
             HpcrunError: A value is invalid.
         """
-        if self.cpu_bind not in {None, *CPU_BINDINGS}:
-            what = f"--cpu-bind={self.cpu_bind}: hpcrun cannot bind ranks to this"
-            raise HpcrunError(
-                what, hint="cores, sockets or none; srun's other values go into the site key launcher_args"
-            )
-        if self.gpus_visible not in {None, *GPU_VIEWS}:
-            what = f"--gpus-visible={self.gpus_visible}: a rank sees its own GPUs, or those of its node"
-            raise HpcrunError(what, hint="--gpus-visible=rank or --gpus-visible=node")
-        if self.launch not in {None, *LAUNCH_MODES}:
-            what = f"--launch={self.launch}: hpcrun cannot start ranks by this"
-            raise HpcrunError(what, hint=f"one of {', '.join(LAUNCH_MODES)}; or leave it out")
-        if self.framework not in FRAMEWORKS:
-            what = f"--framework={self.framework}: hpcrun does not know this framework"
-            raise HpcrunError(what, hint=f"one of {', '.join(FRAMEWORKS)}; or leave it out")
-        if self.log_level not in LOG_LEVELS:
-            raise HpcrunError(f"{self.log_level!r} is not a log level", hint=f"one of {', '.join(LOG_LEVELS)}")
+        _require_choice(
+            "--cpu-bind",
+            self.cpu_bind,
+            CPU_BINDINGS,
+            "hpcrun cannot bind ranks to this; for other values of srun, see the site key launcher_args",
+        )
+        _require_choice(
+            "--gpus-visible", self.gpus_visible, GPU_VIEWS, "a rank sees its own GPUs, or those of its node"
+        )
+        _require_choice("--launch", self.launch, LAUNCH_MODES, "hpcrun cannot start ranks by this")
+        _require_choice("--framework", self.framework, FRAMEWORKS, "hpcrun does not know this framework")
+        _require_choice("--log-level", self.log_level, LOG_LEVELS, "this is not a log level")
         for flag, paths in (("--stage-in", self.stage_in), ("--unpack", self.unpack)):
             valid = isinstance(paths, list | tuple) and all(isinstance(path, str | os.PathLike) for path in paths)
             if not valid or "" in paths:
@@ -257,6 +253,14 @@ def read_workload_options(table: Mapping[str, Any]) -> JobOptions:
     except HpcrunError as error:
         raise ValueError(f"{error.message} ({error.hint})") from None
     return found
+
+
+def _require_choice(flag: str, value: str | None, choices: tuple[str, ...], problem: str) -> None:
+    """Refuse a value that is not among the choices; None stands for the default."""
+    if value is not None and value not in choices:
+        match = closest_match(str(value), [*choices])
+        suggestion = f"did you mean {match}? " if match else ""
+        raise HpcrunError(f"{flag}={value}: {problem}", hint=f"{suggestion}the choices: {', '.join(choices)}")
 
 
 def _require_whole_number(what: str, value: object, *, hint: str, least: int = 0) -> None:

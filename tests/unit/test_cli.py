@@ -100,7 +100,10 @@ def test_fusion_threshold_is_exported_only_if_given(cli, kilobytes):
         (["-x", "node3", "--", "x"], ["-x node3", "--exclude=node3"]),
         (["-x", "A B=1", "--", "x"], ["'A B' is not a valid variable name"]),
         (["-x", "A=1", "B=2", "--", "x"], ["-x B=2"]),
-        (["--log-level", "LOUD", "--", "x"], ["'LOUD' is not a log level", "DEBUG, INFO, WARNING, ERROR"]),
+        (
+            ["--log-level", "LOUD", "--", "x"],
+            ["--log-level=LOUD: this is not a log level", "DEBUG, INFO, WARNING, ERROR"],
+        ),
         (["--fusion-threshold", "-1", "--", "x"], ["--fusion-threshold=-1", "in KB", "2048"]),
         (["--fusion-threshold", "2MB", "--", "x"], ["--fusion-threshold", "=2MB", "Size in KB"]),
         (["-x", "HPCRUN_RUN_DIR=/x", "--", "x"], ["HPCRUN_RUN_DIR is reserved for hpcrun"]),

@@ -230,4 +230,4 @@ def test_slurm_binds_no_task_to_its_gpu_if_it_is_to_see_all(tmp_path, cli):
     assert " --gpu-bind=none " in cli(*argv, "--dry-run")[1]
     assert "--gpu-bind" not in cli(*argv, "--dry-run", "--gpus-visible", "rank")[1]
     code, _, err = cli(*argv, "--gpus-visible", "all")
-    assert (code, "HINT: --gpus-visible=rank or --gpus-visible=node" in err) == (2, True)
+    assert (code, "HINT: the choices: rank, node" in err) == (2, True)

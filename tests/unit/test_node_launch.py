@@ -90,7 +90,8 @@ def test_sweeps_modules_and_one_node(submit, tmp_path):
         ("import hpcrun.train\n", ["torchrun"], "the ranks of this script are those of hpcrun\nHINT: leave --launch"),
         ("import hpcrun.train\n", ["nodes"], "one process per node, but the ranks of this script are those of hpcrun"),
         ("import horovod.torch\n", ["accelerate"], "but the ranks of this script are those of horovod"),
-        (TORCH, ["mpi"], "--launch=mpi: hpcrun cannot start ranks by this\nHINT: one of ranks, nodes, torchrun"),
+        (TORCH, ["mpi"], "--launch=mpi: hpcrun cannot start ranks by this\nHINT: the choices: ranks, nodes, torchrun"),
+        (TORCH, ["torchrum"], "--launch=torchrum: hpcrun cannot start ranks by this\nHINT: did you mean torchrun? the"),
         (TORCH, ["torchrun", "-n", "3"], "3 ranks on 2 nodes: --launch needs as many on each node\nHINT: -N 2"),
     ],
 )  # fmt: skip
