@@ -17,7 +17,8 @@ setup: .venv/ready  ## create .venv with hpcrun and its development tools
 demo: setup  ## train LeNet-5 on two ranks on this machine
 	$(BIN)/hpcrun submit lenet5 --site local --ntasks 2 --wait
 
-test: setup check peers  ## run the tests, on a real Slurm where Debian packages can be installed
+test: setup  ## run the tests, on a real Slurm where Debian packages can be installed
+	$(MAKE) --jobs=2 --output-sync=target check peers
 	$(BIN)/python -m pytest $(PARALLEL) -m 'not thorough'
 
 test-thorough: setup peers  ## run additional tests: faults, restarts, sweeps on Slurm; more on JAX and PyTorch

