@@ -12,6 +12,7 @@ from hpcrun.cli import output
 from hpcrun.jobs import records
 from hpcrun.jobs.logs import Tail, poll_until_ended
 from hpcrun.jobs.result_format import RESULT_LABELS, format_value
+from hpcrun.jobs.run_secrets import masked_result
 from hpcrun.jobs.runs import Run
 from hpcrun.watch.wait_messages import WaitMessages
 
@@ -118,7 +119,7 @@ def _report_end(run: Run, *, as_json: bool, signalled: int | None) -> int:
         end_values = {
             "state": "CANCELLED" if signalled else state.name,
             "exit_code": exit_status,
-            "result": run.result_values() or None,
+            "result": masked_result(run) or None,
         }
         output.value({**run.summary(), **end_values})
     elif exit_status == 0:
@@ -170,7 +171,7 @@ def show_result(run: Run, *, everything: bool = False) -> None:
         run: The run.
         everything: Print all keys of the result; by default only the well-known keys, or all if there are none.
     """
-    result = run.result_values()
+    result = masked_result(run)
     known_keys = [key for key in RESULT_LABELS if key in result]
     other_keys = [key for key in result if key not in RESULT_LABELS] if everything or not known_keys else []
     rows = [

@@ -12,6 +12,7 @@ from hpcrun.cli.follow import Interrupts, exit_code
 from hpcrun.cli.result import show_results
 from hpcrun.jobs.logs import POLL_SECONDS, UNKNOWN_TIMEOUT_SECONDS
 from hpcrun.jobs.poll_backoff import PollBackoff
+from hpcrun.jobs.run_secrets import masked_result
 from hpcrun.jobs.states import describe_state
 from hpcrun.schedulers.stopping import stop
 from hpcrun.sweep import format_values
@@ -51,7 +52,7 @@ def follow(sweep: Run, *, cancel_signals: tuple[signal.Signals, ...], as_json: b
     codes = exit_codes(states)
     if as_json:
         tasks = [
-            {**task.summary(), "state": state.name, "exit_code": task_code, "result": task.result_values() or None}
+            {**task.summary(), "state": state.name, "exit_code": task_code, "result": masked_result(task) or None}
             for (task, state), task_code in zip(states.items(), codes, strict=True)
         ]
         output.value({**sweep.summary(), "tasks": tasks})

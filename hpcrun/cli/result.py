@@ -35,13 +35,13 @@ def result(jobs: Jobs = None, as_json: Json = False) -> None:
         show_results(runs, as_json=as_json)
         return
     from hpcrun.cli.follow import show_result
+    from hpcrun.jobs.run_secrets import masked_result
 
     run = runs[0]
-    result_record = run.result()
-    if result_record is None:
+    if run.result() is None:
         raise _no_result(run)
     if as_json:
-        output.value(result_record.all_values)
+        output.value(masked_result(run))
     else:
         show_result(run, everything=True)
 
@@ -72,8 +72,9 @@ def _no_result(run: "Run") -> HpcrunError:
 def show_results(runs: "Sequence[Run]", *, as_json: bool = False) -> None:
     """Show the metrics of several jobs as one table; a job without a result has an empty row."""
     from hpcrun.jobs.result_format import RESULT_LABELS, format_value
+    from hpcrun.jobs.run_secrets import masked_result
 
-    results = [(run, run.result_values()) for run in runs]
+    results = [(run, masked_result(run)) for run in runs]
     swept = list(dict.fromkeys(name for run in runs for name in run.values))
     if as_json:
         output.value([{**run.summary(), "result": result or None} for run, result in results])

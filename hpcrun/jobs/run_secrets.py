@@ -22,3 +22,8 @@ def mask_secrets(value: Value, run: Run) -> Value:
         return value
     masked_value: Value = secrets.mask_known(value, secret_values)
     return masked_value
+
+
+def masked_result(run: Run) -> dict[str, object]:
+    """Return the values of a run's ``result.json``, with secrets replaced by ``***``."""
+    return mask_secrets(secrets.mask_value(dict(run.result_values())), run)

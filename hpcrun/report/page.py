@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.jobs import heartbeats, logs, records
 from hpcrun.jobs.result_format import RESULT_LABELS, format_value
 from hpcrun.jobs.run_files import GitRecord, SiteOrigins
-from hpcrun.jobs.run_secrets import mask_secrets
+from hpcrun.jobs.run_secrets import mask_secrets, masked_result
 from hpcrun.jobs.states import describe_state
 from hpcrun.report import comparison, plots
 from hpcrun.report.run_facts import collect_facts, read_packages, read_provenance, read_provenance_record
@@ -90,7 +90,7 @@ def strip_control_sequences(text: str) -> str:
 
 
 def _job_context(run: Run, row: StatusRow, title: str) -> dict[str, Any]:
-    result = mask_secrets(mask_value(dict(run.result_values())), run)
+    result = masked_result(run)
     main_values = {key: result[key] for key in RESULT_LABELS if key in result}
     other_values = {key: value for key, value in result.items() if key not in {*RESULT_LABELS, "versions"}}
     site = read_provenance_record(run, "site.json", SiteOrigins).origins

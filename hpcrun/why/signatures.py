@@ -35,6 +35,7 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.secrets import mask
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.exception_advice import advise
 from hpcrun.why.exception_text import is_order
@@ -72,6 +73,10 @@ class Diagnosis:
     cause: str = ""
     change: str = ""
     nodes: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("summary", "fix", "cause"):  # they quote logs and code
+            object.__setattr__(self, name, mask(getattr(self, name)))
 
 
 @dataclass(frozen=True)

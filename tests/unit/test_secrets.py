@@ -339,7 +339,7 @@ def test_a_changed_line_with_a_secret_is_masked_in_the_diff(isolated_home, monke
     wait_until(job.done)
 
 
-def test_secrets_in_results_and_code_are_masked_by_report_and_compare(cli, isolated_home, monkeypatch):
+def test_secrets_in_results_and_code_are_masked_in_output(cli, isolated_home, monkeypatch):
     repository = isolated_home / "code"
     repository.mkdir()
     monkeypatch.chdir(repository)
@@ -360,7 +360,8 @@ def test_secrets_in_results_and_code_are_masked_by_report_and_compare(cli, isola
     (jobs[0].directory / "provenance/code.diff").write_text("+open-sesame\n")  # of an earlier version
     assert cli("report", jobs[0].job_id, "-o", "r.html")[0] == 0
     compare = [cli("compare", *more, jobs[0].job_id, jobs[1].job_id)[1] for more in (["--all"], ["--json", "--all"])]
-    for text in ((repository / "r.html").read_text(), *compare):
+    results = [cli("result", *words)[1] for words in ([jobs[0].job_id], [jobs[0].job_id, "--json"])]
+    for text in ((repository / "r.html").read_text(), *compare, *results):
         assert "uses ***" in text
         assert not [secret for secret in (TOKEN, "abcdef12") if secret in text]
     assert "open-sesame" not in (repository / "r.html").read_text()
