@@ -22,7 +22,7 @@ from hpcrun.train.gradients.cuda_aware import TorchReducer, is_cuda_aware
 from hpcrun.train.gradients.embedding_lookups import split_lookups
 from hpcrun.train.gradients.overlap import BUCKET_BYTES, group_gradients
 from hpcrun.train.gradients.reducer import Reducer
-from hpcrun.train.gradients.sparse import gather_rows, is_sparse, warn_about_dense_rows
+from hpcrun.train.gradients.sparse import gather_rows, is_sparse, to_dense, warn_about_dense_rows
 from hpcrun.train.gradients.unreduced_losses import warn_about_unreduced_loss, watch_gradient_tapes
 from hpcrun.train.normalization import synchronize_keras_layers
 from hpcrun.train.ranks.agreement import require_agreement
@@ -205,7 +205,7 @@ def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]
 
 
 def _allreduce_dense(reducer: Reducer, gradients: Sequence[Data], share: Data) -> list[Data]:
-    dense = [keras.ops.convert_to_tensor(g, sparse=False) for g in gradients]
+    dense = [to_dense(g) for g in gradients]
     dtypes = [keras.backend.standardize_dtype(g.dtype) for g in dense]
     dtype = "float64" if "float64" in dtypes else "float32"
     sizes = [math.prod(d or 1 for d in g.shape) * np.dtype(dtype).itemsize for g in dense]

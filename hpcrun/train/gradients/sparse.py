@@ -47,6 +47,16 @@ def is_sparse(gradient: Data) -> bool:
     return isinstance(gradient, tf.IndexedSlices | EmbeddingLookups)
 
 
+def to_dense(gradient: Data) -> Data:
+    """Return a gradient as a tensor that is not sparse."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if isinstance(gradient, tf.IndexedSlices):
+            return tf.convert_to_tensor(gradient)
+    return keras.ops.convert_to_tensor(gradient, sparse=False)
+
+
 def warn_about_dense_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Data]) -> None:
     """Warn once if ``HPCRUN_SPARSE_AS_DENSE=1`` leads to different weights than one process.
 

@@ -237,6 +237,7 @@ def check_as_dense():
         if exact != (name in LINEAR):
             bad.append(f"dense {name}: {distances[f'dense {name}']}")
     assert_close("dense, accumulated Adam", transformer, lambda: OPTIMIZERS["Adam"](gradient_accumulation_steps=3))
+    assert_close("dense, eager SGD", tokens, OPTIMIZERS["SGD"], run_eagerly=True)
     del os.environ["HPCRUN_SPARSE_AS_DENSE"]
     assert not bad, bad
 
