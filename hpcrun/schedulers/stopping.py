@@ -122,10 +122,11 @@ def _cancel_jobs_without_ranks(jobs: Sequence[StoppedJob]) -> None:
     """Cancel jobs that have no ranks, with one call of the scheduler for all jobs with the same outcome."""
     jobs_by_outcome: dict[tuple[Scheduler, bool], list[StoppedJob]] = {}
     for job in jobs:
-        jobs_by_outcome.setdefault((job.run.scheduler, job.run.start_count() > 0), []).append(job)
-    for (_, has_started), group in jobs_by_outcome.items():
+        was_requeued = job.run.scheduler.has_queue and job.run.start_count() > 0
+        jobs_by_outcome.setdefault((job.run.scheduler, was_requeued), []).append(job)
+    for (_, was_requeued), group in jobs_by_outcome.items():
         requeue_outcome = "it was pending again after a requeue; its checkpoint, if any, is kept"
-        _cancel(group, requeue_outcome if has_started else "it did not run")
+        _cancel(group, requeue_outcome if was_requeued else "it did not run")
 
 
 def _request_stop(job: StoppedJob) -> None:
