@@ -213,6 +213,9 @@ fi
 # ---- How it ended ------------------------------------------------------------------------------------------------
 case $hpcrun_code in
   129 | 130 | 131 | 138 | 140 | 143) command sleep 0.3 ;;  # a signal from outside, which this process may also get
+  0)
+    [ "$HPCRUN_NTASKS" = 1 ] ||
+      { umask go= && echo "rank $HPCRUN_RANK on $hpcrun_host" >>"$HPCRUN_RUN_DIR/completed_ranks"; } ;;
   137)
     umask go=
     echo "rank $HPCRUN_RANK on $hpcrun_host" >>"$HPCRUN_RUN_DIR/killed"  # Open MPI may also end this process

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import schedulers
 from hpcrun.jobs.inferred_state import PROLOG, is_starting
 from hpcrun.jobs.states import UNSUBMITTED, state_from_record
+from hpcrun.jobs.world_warning import count_ranks
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.schedulers.refusals import explain_refusal
 from hpcrun.schedulers.slurm_client import SlurmClient
@@ -194,7 +195,7 @@ def _explain_starting(facts: JobFacts) -> Explanation:
 def _explain_well(facts: JobFacts, outcome: str, where: str = "") -> Explanation:
     diagnoses = find_diagnoses("failures", facts, well=True)
     if outcome == "runs" and not diagnoses:
-        diagnoses = _diagnose_exception_of_running_job(facts)
+        diagnoses = _diagnose_exception_of_running_job(facts) or _diagnose_completed_ranks(facts.run)
     name = "completed" if outcome == "completed" else "running"
     first = diagnoses[0] if diagnoses else Diagnosis(name, "", (), "")
     return Explanation(facts.run, facts.job_state, outcome, first, tuple(diagnoses[1:]), where=where)
@@ -214,6 +215,20 @@ def _diagnose_exception_of_running_job(facts: JobFacts) -> list[Diagnosis]:
     )
     summary = f"its log {log.name} ends with an exception: {error.error}"
     return [Diagnosis("exception-while-running", summary, (Evidence(log.name, log.line(error.last)),), fix)]
+
+
+def _diagnose_completed_ranks(run: Run) -> list[Diagnosis]:
+    """Diagnose a running job of which some ranks have ended: the others may wait for them in MPI_Init."""
+    completed, ranks = run.completed_ranks(), count_ranks(run.spec.resources) or 1
+    if not 0 < len(completed) < ranks:
+        return []
+    more = f", and {len(completed) - 1} others," * (len(completed) > 1)
+    summary = f"{completed[0]}{more} ended with exit code 0, while {ranks - len(completed)} of {ranks} ranks run"
+    fix = (
+        "nothing, if these ranks have more to do; if they wait in MPI_Init or a collective for ranks that have ended, "
+        f"the job runs until its time limit: hpcrun cancel {run.job_id}, and let all ranks call it"
+    )
+    return [Diagnosis("ranks-completed", summary, (Evidence("completed_ranks", completed[0]),), fix)]
 
 
 def _explain_ended(facts: JobFacts) -> Explanation:
@@ -237,6 +252,8 @@ def _explain_ended(facts: JobFacts) -> Explanation:
         f"read the end of its log above; hpcrun logs {facts.template_values['job_id']} shows all of it, with --rank N "
         f"that of one rank; the job ran {facts.run.directory}/job.sh"
     )
+    if not (ends or facts.run.starts()):
+        fix = f"its script has not started on any node; hpcrun resubmit {facts.run.job_id} submits it again"
     diagnosis = Diagnosis("unknown", summary, tuple(ends), fix)
     return Explanation(facts.run, facts.job_state, outcome + code, diagnosis, is_known=False)
 

@@ -71,6 +71,12 @@ def test_output_of_other_ranks_is_only_in_their_logs(tmp_path):
     assert out.count("\n") == 1
 
 
+def test_a_rank_of_several_records_that_it_has_completed(tmp_path):
+    for number, code in enumerate((0, 0, 3)):
+        ends(tmp_path, "sh", "-c", f"exit {code}", number=number, ntasks=3)
+    assert (tmp_path / "completed_ranks").read_text() == "".join(f"rank {n} on {os.uname().nodename}\n" for n in (0, 1))
+
+
 def test_output_on_all_ranks_prefixes_lines_with_the_rank(tmp_path):
     how = {"number": 3, "hpcrun_output_on_all_ranks": "yes"}
     code, out, log = ends(tmp_path, "sh", "-c", "seq 1 100000; echo END; exit 5", **how)

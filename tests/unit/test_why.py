@@ -153,6 +153,20 @@ def test_a_running_job_whose_log_ends_with_an_exception(recorded, more):
     assert ("hpcrun cancel 12; with python -m mpi4py SCRIPT" in explanation.diagnosis.fix) == (not more)
 
 
+@pytest.mark.parametrize(
+    ("completed", "text"), [(1, "rank 0 on n1 ended"), (3, "rank 0 on n1, and 2 others, ended"), (4, "")]
+)
+def test_a_running_job_of_which_some_ranks_have_ended(recorded, completed, text):
+    lines = "".join(f"rank {rank} on n1\n" for rank in range(completed))
+    resources = {"nodes": 1, "ntasks_per_node": 4, "ntasks": 4}
+    explanation = explain(
+        recorded.job(state="RUNNING", logs={"completed_ranks": lines, "12_0_log.out": "starts\n"}, resources=resources)
+    )
+    headline = f", but {text} with exit code 0, while {4 - completed} of 4 ranks run"
+    assert explanation.headline.partition("0:01")[2] == (headline if text else "")
+    assert ("MPI_Init" in explanation.diagnosis.fix) == bool(text)
+
+
 def test_what_srun_reports_after_mpi_abort_is_no_cause(recorded):
     ended = "the ranks ended with exit code 7, that of rank 1, which called MPI_Abort"
     abort = "Abort(7) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1\n"
@@ -463,6 +477,25 @@ def test_an_unknown_failure_shows_the_last_log_lines(recorded):
     assert "failed with exit code 3: hpcrun does not know why" in explanation.headline
     assert [seen.line for seen in explanation.diagnosis.evidence] == [f"line {number}" for number in range(25, 40)]
     assert "hpcrun logs 12" in explanation.diagnosis.fix
+
+
+def test_a_job_that_never_started_has_no_log_to_read(recorded):
+    fix = explain(recorded.job(state="UNKNOWN")).diagnosis.fix
+    assert ("its script has not started" in fix, "its log" in fix) == (True, False)
+
+
+def test_secrets_in_an_error_are_masked_wherever_it_is_quoted(recorded):
+    password, token = "pw" * 4, "hf_" + "Ab3" * 12
+    text = (
+        'Traceback (most recent call last):\n  File "/home/me/a.py", line 3, in <module>\n'
+        f'    get("https://bob:{password}@host/x", token="{token}")\n'
+        f"RuntimeError: cannot reach https://bob:{password}@host/x with {token}\n"
+    )
+    explanation = explain(recorded.job(exit_code=1, logs={"12_0_log.err": text}))
+    shown = f"{explanation.headline}\n{json.dumps(explanation.as_json())}"
+    assert "cannot reach https://***@host/x with ***" in explanation.headline
+    assert password not in shown
+    assert token not in shown
 
 
 @pytest.mark.parametrize(("state", "name"), [("RUNNING", "running"), ("COMPLETED", "completed")])
