@@ -97,7 +97,7 @@ printf '{"job_id": "%s", "slurm_job": "%s", "host": "%s", "nodes": "%s", "starte
   "$HPCRUN_JOB_ID" "${SLURM_JOB_ID-}" "$(command uname -n)" "$hpcrun_nodes" "$hpcrun_started" "$hpcrun_requeued" \
   "$hpcrun_more_memory" >>"$HPCRUN_RUN_DIR/starts.jsonl"
 # A restarted job continues with its checkpoints and metrics.jsonl; the records of its previous end are removed.
-command rm -f "$HPCRUN_RUN_DIR"/{exit.json,result.json,failed.jsonl,killed,completed_ranks,heartbeats/*.json,"${HPCRUN_JOB_ID}_0_result.pkl"}
+command rm -f "$HPCRUN_RUN_DIR"/{exit.json,result.json,failed.jsonl,heartbeats/*.json,"${HPCRUN_JOB_ID}_0_result.pkl"}
 hpcrun_reason='the job script ended before the ranks started' hpcrun_code='' hpcrun_ranks_ended='' hpcrun_requeued=false
 hpcrun_launcher='' hpcrun_stop_signal=TERM hpcrun_hides_signals='' hpcrun_slot=''
 hpcrun_trap_signals

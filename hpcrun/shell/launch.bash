@@ -247,6 +247,7 @@ hpcrun_launch() {
   hpcrun_read_launch "$@"
   hpcrun_count_failures
   hpcrun_earlier_failures=$hpcrun_failures  # a template may start several programs in turn
+  command rm -f "$HPCRUN_RUN_DIR"/{killed,completed_ranks}
   hpcrun_master='' hpcrun_port='' hpcrun_workers=''
   [ "$hpcrun_ranks" = 1 ] || [ "$hpcrun_framework" = none ] || hpcrun_choose_world "$hpcrun_framework"
   hpcrun_write_rank
