@@ -15,42 +15,42 @@ def jobs(fake_slurm):
     fake_slurm.submit("resnet50", 9)
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("afterok:1234", "afterok:1234"),
-        ("afterany:1234_5:1234_*,after:12+10", "afterany:1234_5:1234_*,after:12+10"),
-        ("singleton", "singleton"),
-        ("afterok:resnet50", "afterok:9"),
-        ("afterok:last:first", "afterok:9:5"),
-        ("after:last+5?afternotok:first", "after:9+5?afternotok:5"),
-        ("aftercorr:lenet5", "aftercorr:7"),
-        ("afterOK:res*", "afterOK:9"),
-    ],
-)
-def test_names_are_replaced_by_job_ids(jobs, cli, given, expected):
-    code, script, err = cli("submit", "--site", "slurm", "-d", given, "--dry-run", "--", "true")
-    assert code == 0, err
-    (line,) = [line for line in script.splitlines() if "--dependency" in line]
-    assert line.replace("'", "") == f"#SBATCH --dependency={expected}"
+RESOLVED = [
+    ("afterok:1234", "afterok:1234"),
+    ("afterany:1234_5:1234_*,after:12+10", "afterany:1234_5:1234_*,after:12+10"),
+    ("singleton", "singleton"),
+    ("afterok:resnet50", "afterok:9"),
+    ("afterok:last:first", "afterok:9:5"),
+    ("after:last+5?afternotok:first", "after:9+5?afternotok:5"),
+    ("aftercorr:lenet5", "aftercorr:7"),
+    ("afterOK:res*", "afterOK:9"),
+]
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("lenet5", "--dependency=lenet5: expected TYPE:JOB"),
-        ("aftrok:5", "did you mean afterok?"),
-        ("afterok:", "--dependency=afterok:: expected TYPE:JOB"),
-        ("singleton:5", "expected TYPE:JOB"),
-        ("afterok:lenet6", "there is no run 'lenet6'"),
-        ("afterok:here", "is not a Slurm job"),
-        ("afterok:all", "all matches 5 jobs"),
-    ],
-)
-def test_invalid_dependency_is_an_error(jobs, fake_slurm, cli, given, message):
+def test_names_are_replaced_by_job_ids(jobs, cli):
+    for given, expected in RESOLVED:
+        code, script, err = cli("submit", "--site", "slurm", "-d", given, "--dry-run", "--", "true")
+        assert code == 0, err
+        (line,) = [line for line in script.splitlines() if "--dependency" in line]
+        assert line.replace("'", "") == f"#SBATCH --dependency={expected}"
+
+
+INVALID = [
+    ("lenet5", "--dependency=lenet5: expected TYPE:JOB"),
+    ("aftrok:5", "did you mean afterok?"),
+    ("afterok:", "--dependency=afterok:: expected TYPE:JOB"),
+    ("singleton:5", "expected TYPE:JOB"),
+    ("afterok:lenet6", "there is no run 'lenet6'"),
+    ("afterok:here", "is not a Slurm job"),
+    ("afterok:all", "all matches 5 jobs"),
+]
+
+
+def test_invalid_dependency_is_an_error(jobs, fake_slurm, cli):
     before = fake_slurm.calls("sbatch")
-    code, _, err = cli("submit", "--site", "slurm", "-d", given, "--", "true")
-    assert (code, message in err, "HINT: " in err) == (2, True, True), err
+    for given, message in INVALID:
+        code, _, err = cli("submit", "--site", "slurm", "-d", given, "--", "true")
+        assert (code, message in err, "HINT: " in err) == (2, True, True), err
     assert fake_slurm.calls("sbatch") == before
 
 

@@ -426,6 +426,6 @@ def test_redacted_text_is_restored_exactly(tmp_path_factory, words):
 @pytest.mark.parametrize("piece", ["x", "eyJ", "a://", "://a:", "key=", "-----BEGIN PRIVATE KEY-----", "a = '", "a."])
 def test_masking_a_long_line_is_fast(piece):
     begin = time.process_time()
-    mask(piece * (2**20 // len(piece)))
-    mask_code(piece * (2**20 // len(piece)))
-    assert time.process_time() - begin < 30
+    mask(piece * (2**18 // len(piece)))
+    mask_code(piece * (2**18 // len(piece)))
+    assert time.process_time() - begin < 8

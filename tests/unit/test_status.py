@@ -114,15 +114,15 @@ def count_opened_files(*argv):
 
 
 def test_runs_that_ended_long_ago_need_no_files_and_no_queries(fake_slurm):
-    for number in range(60):
+    for number in range(30):
         fake_slurm.write_exit_record(fake_slurm.submit(f"net{number % 2}"))
     first, table = count_opened_files("status")
-    assert 60 <= first < 60 * 4  # of the 40 that are not shown, only exit.json
+    assert 30 <= first < 30 * 4  # of the 10 that are not shown, only exit.json
     assert len(table.splitlines()) == 22
     assert count_opened_files("status") == (0, table)
-    assert count_opened_files("status", "all")[0] >= 40
+    assert count_opened_files("status", "all")[0] >= 10
     queries = len(fake_slurm.calls("squeue"))
-    for argv in (["all"], ["7"], ["net1"], ["net*"], ["3-50"], ["--state", "CD"], ["--since", "1d", "--json"]):
+    for argv in (["all"], ["7"], ["net1"], ["net*"], ["3-25"], ["--state", "CD"], ["--since", "1d", "--json"]):
         assert count_opened_files("status", *argv)[0] == 0, argv
     assert len(fake_slurm.calls("squeue")) == queries
     new = fake_slurm.submit("new")
@@ -263,21 +263,21 @@ def test_progress_within_an_epoch_comes_from_rank_0_unless_the_epoch_line_is_new
 
 
 @pytest.mark.parametrize("file", ["job.json", "submitted.json", "exit.json", "result.json", "metrics.jsonl"])
-@pytest.mark.parametrize("content", ["", '{"name": "a', "[]", "null", "7", "{}", "\udcff"])
-def test_corrupt_files_do_not_break_commands(cli, status, fake_slurm, file, content):
+def test_corrupt_files_do_not_break_commands(cli, status, fake_slurm, file):
     run = fake_slurm.submit("broken")
     fake_slurm.submit("whole")
     fake_slurm.write_exit_record(run)
     (run.directory / "1_0_log.out").write_text("done\n")
-    (run.directory / file).write_text(content, errors="surrogateescape")
-    rows = {row["job_id"]: row for row in status("all")}
-    assert rows["2"]["name"] == "whole"
-    if file == "job.json":
-        assert rows["1"]["reason"].startswith("job.json cannot be read")
-        assert rows["1"]["state"] == "COMPLETED"
-    assert cli("status")[0] == 0
-    assert cli("logs", "1")[0] == 0
-    assert cli("result", str(run.directory))[0] in {0, 1}
+    for content in ("", '{"name": "a', "[]", "null", "7", "{}", "\udcff"):
+        (run.directory / file).write_text(content, errors="surrogateescape")
+        rows = {row["job_id"]: row for row in status("all")}
+        assert rows["2"]["name"] == "whole"
+        if file == "job.json":
+            assert rows["1"]["reason"].startswith("job.json cannot be read")
+            assert rows["1"]["state"] == "COMPLETED"
+        assert cli("status")[0] == 0
+        assert cli("logs", "1")[0] == 0
+        assert cli("result", str(run.directory))[0] in {0, 1}
 
 
 def test_removed_run_directory_is_reported_and_dropped_from_the_index(cli, fake_slurm):

@@ -191,7 +191,7 @@ OPTIMIZERS = {
     "Muon": lambda **options: optimizers.Muon(0.02, **options),
     "ScheduleFreeAdamW": lambda **options: optimizers.ScheduleFreeAdamW(0.02, **options),
 }
-IN_A_TRANSFORMER = ("momentum", "Adam", "RMSprop", "Lion", "Adafactor", "Muon", "ScheduleFreeAdamW")
+IN_A_TRANSFORMER = ("momentum", "Adafactor", "Muon")  # and Adam, in check_some_optimizers
 CLIPPED = [{"clipnorm": 0.05}, {"global_clipnorm": 0.05}, {"clipvalue": 0.005}]
 
 
@@ -216,23 +216,24 @@ def check_all_optimizers():
 
 
 def check_clipping():
-    for name in ("SGD", "Adam", "RMSprop"):
+    for name in ("SGD", "Adam"):
         for options in CLIPPED:
             assert_close(
                 f"tables {name} {options}", tables, lambda options=options, name=name: OPTIMIZERS[name](**options)
             )
-    for options in CLIPPED:
+    for options in CLIPPED[:2]:
         assert_close(f"transformer {options}", transformer, lambda options=options: OPTIMIZERS["Adam"](**options))
     assert not bad, bad
 
 
-LINEAR = {"SGD", "momentum", "Nesterov", "Lion"}
+LINEAR = {"SGD", "Nesterov", "Lion"}
+NOT_LINEAR = {"Adam", "RMSprop", "Adagrad", "Ftrl", "Adafactor", "Muon"}
 
 
 def check_as_dense():
     os.environ["HPCRUN_SPARSE_AS_DENSE"] = "1"
-    for name, optimizer in OPTIMIZERS.items():
-        distances[f"dense {name}"] = distance(tokens, optimizer)
+    for name in sorted(LINEAR | NOT_LINEAR):
+        distances[f"dense {name}"] = distance(tokens, OPTIMIZERS[name])
         exact = distances[f"dense {name}"] < 5e-6
         if exact != (name in LINEAR):
             bad.append(f"dense {name}: {distances[f'dense {name}']}")
