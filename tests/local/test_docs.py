@@ -152,8 +152,9 @@ def test_the_facts_of_a_cluster_are_keys_of_a_site_file(lines, tmp_path):
 
 
 @pytest.mark.mpi
+@pytest.mark.thorough
 def test_the_training_example_runs(tmp_path):
-    """Run the example on one rank; tests/mpi/test_run.py runs it and its continuations on several."""
+    """Run the example without hpcrun; tests/mpi/test_run.py runs it and its continuations on several ranks."""
     example = training_examples()[0]
     (tmp_path / "train.py").write_text(example)
     completed = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, text=True)

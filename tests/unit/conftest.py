@@ -20,8 +20,9 @@ def shared_cache(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def isolated_home(tmp_path_factory, shared_cache, monkeypatch):
-    """Give the test a private home folder and an environment without variables of schedulers."""
+    """Give the test a private home folder, as current folder, and an environment without variables of schedulers."""
     home = tmp_path_factory.mktemp("home")
+    monkeypatch.chdir(home)  # in a Git repository, each submission would record its state
     for name in list(os.environ):
         if name.startswith(("SLURM_", "SBATCH_", "HPCRUN_", "CARME_", "PBS_", "LSB_", "OAR_")):
             monkeypatch.delenv(name)
