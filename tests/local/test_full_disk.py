@@ -42,7 +42,7 @@ def small(isolated_home):
     return call
 
 
-@pytest.mark.parametrize("size_kb", [8, 24, 32, 48])
+@pytest.mark.parametrize("size_kb", [8, 32, *(pytest.param(size, marks=pytest.mark.thorough) for size in (24, 48))])
 def test_submit_fails_without_space_for_records(small, size_kb):
     for line in ("submit -- true", "run -- true", "submit --sweep n=1,2 -- true"):
         done = small(size_kb, f'hpcrun {line}; code=$?; ls -A "$D"; exit $code')

@@ -155,7 +155,7 @@ def test_cancel_waits_for_ranks_and_prints_the_time(ranks):
 def test_signals_during_the_exit_of_a_child_do_not_block_a_job(tmp_path):
     listed = '[ -s "$HPCRUN_RUN_DIR/provenance/packages.txt" ]'  # written by a child that then exits
     waits = f"trap '' TERM; echo ready; until {listed} && [ -e {tmp_path}/go ]; do sleep 0.1; done; sleep 1"
-    jobs = [program("sh", "-c", waits) for _ in range(8)]
+    jobs = [program("sh", "-c", waits) for _ in range(4)]
     logs = [job.directory / "logs/rank-0.log" for job in jobs]
     wait_until(lambda: all(log.exists() and "ready" in log.read_text() for log in logs))
     (tmp_path / "go").touch()
@@ -284,7 +284,10 @@ def test_stop_request_is_repeated(monkeypatch):
     assert stop.outcome.startswith("its ranks ended after ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2])
+ALSO_FATAL = [pytest.param(number, marks=pytest.mark.thorough) for number in (signal.SIGQUIT, signal.SIGUSR1)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2, *ALSO_FATAL])
 def test_signal_to_run_ends_its_ranks(number):
     process = hpcrun_cli("run", "--site", "local", "--", "sh", "-c", "echo started; sleep 60")
     assert any(line == "started\n" for line in iter(process.stdout.readline, ""))
@@ -415,7 +418,7 @@ def test_job_without_run_directory_is_cancelled():
 
 
 def test_new_job_records_its_cancellation():
-    for _ in range(5):
+    for _ in range(3):
         job = program("sleep", "60")
         job.cancel()
         assert processes.find_run_pids(job.directory) == []

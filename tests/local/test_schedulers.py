@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.scheduler_conformance import WAIT_FOR_FILE, SchedulerConformance
 from tests.user import User
 from tests.waiting import wait_until
@@ -20,23 +22,29 @@ class TestLocal(SchedulerConformance):
         return None
 
 
+def spool_user(home):
+    return User(home, PYTHONPATH=str(PLUGINS), SPOOL_FOLDER=str(home / "spool"))
+
+
+def test_the_template_and_bash_functions_of_a_package_are_in_the_script(tmp_path):
+    (tmp_path / "site.toml").write_text('scheduler = "spool"\nlauncher = "none"\n')
+    script = spool_user(tmp_path).hpcrun("submit", "--site", "site.toml", "--dry-run", "--", "true").stdout
+    assert script.startswith("#!/bin/bash\n#SPOOL --name=true\n")
+    assert f" {PLUGINS}/hpcrun_spool/spool.bash " in script
+
+
+@pytest.mark.thorough  # the local scheduler passes most of these tests in make test
 class TestSpool(SchedulerConformance):
     scheduler = "spool"
     resumes = False
 
     def make_user(self, request):
-        home = request.getfixturevalue("tmp_path")
-        return User(home, PYTHONPATH=str(PLUGINS), SPOOL_FOLDER=str(home / "spool"))
+        return spool_user(request.getfixturevalue("tmp_path"))
 
     def submit_pending(self, user):
         first = self.submit(user, "sh", "-c", WAIT_FOR_FILE, "-", "go")
         self.wait_for_state(user, first, "RUNNING")
         return self.submit(user, "true")
-
-    def test_its_template_and_bash_functions_are_in_the_script(self, user):
-        script = user.hpcrun("submit", "--site", "site.toml", "--dry-run", "--", "true").stdout
-        assert script.startswith("#!/bin/bash\n#SPOOL --name=true\n")
-        assert f" {PLUGINS}/hpcrun_spool/spool.bash " in script
 
     def test_a_job_keeps_its_copy_of_the_functions(self, user):
         submission = self.submit(user, "true")

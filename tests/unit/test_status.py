@@ -114,15 +114,15 @@ def count_opened_files(*argv):
 
 
 def test_runs_that_ended_long_ago_need_no_files_and_no_queries(fake_slurm):
-    for number in range(30):
+    for number in range(40):
         fake_slurm.write_exit_record(fake_slurm.submit(f"net{number % 2}"))
     first, table = count_opened_files("status")
-    assert 30 <= first < 30 * 4  # of the 10 that are not shown, only exit.json
+    assert 40 <= first < 40 * 6  # of the 20 that are not shown, only exit.json
     assert len(table.splitlines()) == 22
     assert count_opened_files("status") == (0, table)
-    assert count_opened_files("status", "all")[0] >= 10
+    assert count_opened_files("status", "all")[0] >= 20
     queries = len(fake_slurm.calls("squeue"))
-    for argv in (["all"], ["7"], ["net1"], ["net*"], ["3-25"], ["--state", "CD"], ["--since", "1d", "--json"]):
+    for argv in (["all"], ["7"], ["net1"], ["net*"], ["3-35"], ["--state", "CD"], ["--since", "1d", "--json"]):
         assert count_opened_files("status", *argv)[0] == 0, argv
     assert len(fake_slurm.calls("squeue")) == queries
     new = fake_slurm.submit("new")

@@ -24,14 +24,14 @@ LOGS = Path(__file__).parent / "logs"
 FIXTURES = sorted(LOGS.glob("*.txt"))
 
 # answers what a file beside it says
-SQUEUE = """#!/bin/bash
+SQUEUE = """#!/bin/sh
 case "$*" in
   *'%i|%T|%r'*) cat "$0.state" ;;
   *'%S|%P'*) cat "$0.waiting" ;;
   *'%Q|%i'*) cat "$0.queue" ;;
 esac
 """
-SACCT = """#!/bin/bash
+SACCT = """#!/bin/sh
 [ -e "$0.state" ] && cat "$0.state"
 """
 
