@@ -57,7 +57,7 @@ def test_submit_fails_without_space_for_records(small, size_kb):
 def test_incomplete_snapshot_is_removed(small, isolated_home):
     (isolated_home / "program.py").write_text("#" * 300_000)
     line = 'hpcrun submit --no-gpu --snapshot program.py; code=$?; ls -A "$D"; hpcrun status --json; exit $code'
-    done = small(200, line)
+    done = small(280, line)
     assert (done.returncode, json.loads(done.stdout)) == (2, [])
     assert "--snapshot: cannot copy" in done.stderr
 

@@ -115,4 +115,4 @@ def test_cpu_bind_comes_from_the_option_or_the_site(cli, tmp_path):
     (tmp_path / "c.toml").write_text('extends = "slurm"\nlauncher_args = ["--cpu-bind=cores"]\n')
     assert line(cli, "--site", str(tmp_path / "c.toml")) == []
     code, _, err = cli("submit", *site, "--cpu-bind", "map_cpu:1", "--dry-run", "--", "x")
-    assert (code, "HINT: cores, sockets or none" in err) == (2, True)
+    assert (code, "HINT: the choices: cores, sockets, none" in err) == (2, True)
