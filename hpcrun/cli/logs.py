@@ -39,7 +39,8 @@ def logs(
 ) -> None:
     """Print the log of a job, or the logs of its ranks.
 
-    The job's log has the output of rank 0 and of the launcher. Lines of several ranks begin with [rank N on HOST].
+    The job's log has the output of rank 0 and of the launcher. If the ranks of a finished job worked alone, a WARNING
+    comes first. Lines of several ranks begin with [rank N on HOST].
 
     \b
     Examples:
@@ -64,6 +65,7 @@ def logs(
     if ranks is None and not run.job_id:
         output.message(f"{run.directory} has no job log: {run.unsubmitted_state.reason}")
         return
+    _print_warning(run)
     if ranks is None:
         logs_and_streams = list(
             zip(reading.job_logs(run, pattern=pattern, line_count=lines), (sys.stdout, sys.stderr), strict=False)
@@ -89,6 +91,14 @@ def logs(
         output.message(f"job {run.job_id} has no log yet")
     if follow and state and state.name != "COMPLETED":
         output.message(f"job {run.job_id or label} ended {state.name}: {state.reason}")
+
+
+def _print_warning(run: "Run") -> None:
+    """Print that the ranks of a finished job worked alone, which the log says only at its end."""
+    from hpcrun.jobs import world_warning
+
+    if run.end_record() and (warning := world_warning.read_warning(run)):
+        output.message(f"WARNING: {warning}")
 
 
 def _wait_for_end(run: "Run") -> "Iterator[None]":

@@ -103,6 +103,14 @@ def test_grep_and_lines_can_be_combined(cli, job):
     assert "HINT: " in err
 
 
+def test_the_warning_about_ranks_that_worked_alone_comes_first(cli, job, fake_slurm):
+    (job.directory / "alone").touch()
+    assert cli("logs")[2] == "WARNING: slow\n"  # a running job may still join a world
+    fake_slurm.write_exit_record(job)
+    assert cli("logs")[2] == "WARNING: each of the 3 ranks worked alone\nWARNING: slow\n"
+    assert cli("logs", "--rank", "1")[2] == "WARNING: each of the 3 ranks worked alone\n"
+
+
 def test_lines_of_several_ranks_begin_with_rank_and_host(cli, job):
     _, out, _ = cli("logs", "--rank", "0,2", "-n", "2")
     assert out == (
