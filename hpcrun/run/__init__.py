@@ -13,7 +13,8 @@ from hpcrun.run.job import run_dir
 from hpcrun.run.metrics import log_metrics
 from hpcrun.run.progress import heartbeat
 from hpcrun.run.result import write_result
+from hpcrun.run.schedules import decay
 from hpcrun.run.stop import checkpoint_requested
 from hpcrun.run.workload_options import options
 
-__all__ = ["checkpoint_requested", "heartbeat", "log_metrics", "options", "run_dir", "write_result"]
+__all__ = ["checkpoint_requested", "decay", "heartbeat", "log_metrics", "options", "run_dir", "write_result"]

@@ -20,6 +20,7 @@ from hpcrun.errors import HpcrunError as HpcrunError
 from hpcrun.train.ranks.lone_ranks import warn_at_exit as _warn_at_exit
 
 if TYPE_CHECKING:
+    from hpcrun.run.schedules import decay as decay
     from hpcrun.train import images as images
     from hpcrun.train.callbacks import Callback as Callback
     from hpcrun.train.data.batch_map import map_batches as map_batches
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from hpcrun.train.ranks.world import size as size
     from hpcrun.train.result import write_result as write_result
     from hpcrun.train.saved_model import load_model as load_model
-    from hpcrun.train.schedules import decay as decay
     from hpcrun.train.state import broadcast as broadcast
     from hpcrun.train.warmup import WarmupScaling as WarmupScaling
     from hpcrun.train.workload_options import options as options
@@ -60,7 +60,7 @@ _MODULES = {
     "load_model": "saved_model",
     "replace_head": "fine_tune",
     "WarmupScaling": "warmup",
-    "decay": "schedules",
+    "decay": ".run.schedules",
     **dict.fromkeys(["allreduce", "barrier"], "ranks.collectives"),
     **dict.fromkeys(["comm", "init", "is_chief", "local_rank", "rank", "size"], "ranks.world"),
 }
@@ -75,7 +75,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # TensorFlow reads this variable on import; without it, start-up messages fill every rank's log.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -1,16 +1,13 @@
 """The workload resnet50-torch trains, reports, stops and resumes, with PyTorch alone."""
 
 import json
-import random
 import subprocess
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
-from hpcrun.data import build
-from hpcrun.data.sources import find_images
 from hpcrun.jobs.heartbeats import read_heartbeat
+from tests.mpi.colours import write_two_colours
 from tests.mpi.ranks import ROOT, backend_python, clean_environ, run, thorough
 from tests.waiting import wait_until
 
@@ -23,15 +20,7 @@ SMALL = ["--arch", "resnet18", "--image-size", "32", "--batch-size", "8", "--wor
 def records(tmp_path_factory):
     """Return a folder of images of two colours, and one with them as TFRecords."""
     tree, shards = (tmp_path_factory.mktemp(name) for name in ("tree", "shards"))
-    draw = random.Random(1)
-    for split, count in (("train", 8), ("validation", 3)):
-        for name, channel in (("blue", 2), ("red", 0)):
-            (tree / split / name).mkdir(parents=True)
-            for number in range(count):
-                colour = [draw.randrange(60) for _ in range(3)]
-                colour[channel] += 190
-                Image.new("RGB", (40, 36), tuple(colour)).save(tree / split / name / f"{number}.png")
-    build.build(find_images(tree), shards, build.Options({"train": 2, "validation": 1}), 1, print)
+    write_two_colours(tree, shards)
     return tree, shards
 
 

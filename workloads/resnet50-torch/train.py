@@ -70,20 +70,14 @@ scaler = torch.amp.GradScaler(device.type, enabled=args.precision == "mixed_floa
 half = {"mixed_float16": torch.float16, "mixed_bfloat16": torch.bfloat16}.get(args.precision)
 scale = args.batch_size / 256  # k of the paper: the rate grows with the batch
 warmup = (min(5, epochs * 5 / 90) if args.warmup_epochs is None else args.warmup_epochs) if scale > 1 else 0
+decay = hpcrun.run.decay(args.schedule, epochs)
 
 
 def learning_rate(done: float) -> float:
     """Return the rate after a number of epochs, such as 1.5."""
     if done < warmup:
         return args.learning_rate * (1 + (scale - 1) * done / warmup)
-    epoch = math.floor(done)
-    decay = {
-        "step": 0.1 ** sum(epoch >= round(part * epochs) for part in (30 / 90, 60 / 90, 80 / 90)),
-        "cosine": (1 + math.cos(math.pi * epoch / epochs)) / 2,
-        "exponential": 0.94 ** (epoch // 2),
-        "constant": 1.0,
-    }
-    return args.learning_rate * scale * decay[args.schedule]
+    return args.learning_rate * scale * decay(math.floor(done))
 
 
 # Checkpoint: rank 0 writes it, all ranks read it when the job starts again.

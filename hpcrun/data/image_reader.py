@@ -1,0 +1,165 @@
+"""Images of a split for programs without TensorFlow: found once, read and cropped when they are needed.
+
+images = read_split("records", "train", size=224, augment="resnet")
+image, label = images.read(0, random.Random(1))  # a PIL image and a class from 0
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PIL import ImageOps
+
+from hpcrun.data.example import decode_example
+from hpcrun.data.images import decode_image
+from hpcrun.data.index import load_index
+from hpcrun.data.info import sample_image
+from hpcrun.data.layout import find_shards, read_labels
+from hpcrun.data.sources import TRAIN_FOLDERS, VALIDATION_FOLDERS, class_names, list_images, shuffle
+from hpcrun.data.tfrecord import read_record, read_records
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from PIL import Image
+
+    Place = Path | tuple[Path, int, int]
+    Box = tuple[float, float, float, float]
+    Listing = dict[int, list[tuple[Place, int]]]
+
+
+@dataclass(frozen=True)
+class ImageReader:
+    """The encoded images of a split.
+
+    Attributes:
+        rows: For each image its file, or the file, offset and length of its record; and its class from 0.
+        names: The names of the classes.
+        size: Height and width of the crops in pixels.
+        augment: ``resnet``: random crops and flips (Szegedy et al., arXiv:1409.4842); ``none``: the centre.
+    """
+
+    rows: Sequence[tuple[Place, int]]
+    names: list[str]
+    size: int
+    augment: str
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, index: int, draw: Random) -> tuple[Image.Image, int]:
+        """Return an image of `size` x `size` pixels in RGB, and its class from 0.
+
+        Args:
+            index: The number of the image.
+            draw: The random numbers of its crop and flip.
+
+        Raises:
+            HpcrunError: The image is damaged.
+        """
+        place, label = self.rows[index]
+        image = _decode(place).convert("RGB")
+        box = _random_box(*image.size, draw) if self.augment == "resnet" else _centre_box(*image.size)
+        image = image.resize((self.size, self.size), box=box)
+        if self.augment == "resnet" and draw.random() < 0.5:
+            image = ImageOps.mirror(image)
+        return image, label
+
+
+def read_split(
+    folder: str,
+    split: str,
+    *,
+    size: int,
+    augment: str,
+    limit: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
+    gather: Callable[[Listing], list[Listing]] = lambda part: [part],
+) -> ImageReader:
+    """Find the images of a split; every rank must call this, because without an index each one reads some shards.
+
+    Args:
+        folder: A folder of TFRecord shards, or one with subfolders ``train`` and ``validation``, which contain one
+            folder of images per class.
+        split: ``train`` or ``validation``.
+        size: Height and width of the crops in pixels.
+        augment: ``resnet`` or ``none``.
+        limit: The number of images to use, from the first; 0: all images.
+        rank: This rank.
+        ranks: The number of ranks.
+        gather: Returns the arguments of all ranks on each of them.
+
+    Raises:
+        HpcrunError: The folder has no images of the split, or has labels without a name.
+    """
+    place = Path(folder)
+    trees = {name: place / name for name in (*TRAIN_FOLDERS, *VALIDATION_FOLDERS) if (place / name).is_dir()}
+    own = [trees[name] for name in (TRAIN_FOLDERS if split == "train" else VALIDATION_FOLDERS) if name in trees]
+    if own:  # a folder for each class, sorted by name: those of train
+        names = list(class_names(next((trees[name] for name in TRAIN_FOLDERS if name in trees), own[0])))
+        rows: list[tuple[Place, int]] = [
+            (Path(image.file), image.label) for image in shuffle(list_images(own[0], names))
+        ]
+    else:
+        shards = find_shards(place)
+        if split not in shards:
+            raise HpcrunError(f"{place} has no shards of {split}", hint="hpcrun data info DIR shows what it has")
+        rows, names = _list_records(shards[split], split, rank, ranks, gather), read_labels(place)
+        if names and not all(1 <= label <= len(names) for _, label in rows):
+            raise HpcrunError(f"{place}: a record of {split} has a label that labels.txt does not name")
+        names = names or [str(number) for number in range(max(label for _, label in rows))]
+    return ImageReader([(place, label - 1) for place, label in rows[: limit or None]], names, size, augment)
+
+
+def _list_records(
+    shards: list[Path], split: str, rank: int, ranks: int, gather: Callable[[Listing], list[Listing]]
+) -> list[tuple[Place, int]]:
+    """Return file, offset and length of each record, and its label."""
+    if (index := load_index(shards, split)) is not None:
+        fields = (index[name].tolist() for name in ("shard", "offset", "length", "label"))
+        return [((shards[shard], offset, length), label) for shard, offset, length, label in zip(*fields, strict=True)]
+    own: Listing = {
+        number: [
+            ((shards[number], offset, len(data)), decode_example(data)["image/class/label"][0])
+            for offset, data in read_records(shards[number])
+        ]
+        for number in range(rank, len(shards), ranks)
+    }
+    merged = {number: rows for part in gather(own) for number, rows in part.items()}
+    return [row for number in range(len(shards)) for row in merged[number]]
+
+
+def _decode(place: Place) -> Image.Image:
+    file, offset, length = place if isinstance(place, tuple) else (place, 0, 0)
+    try:
+        if not isinstance(place, tuple):
+            return decode_image(file.read_bytes(), 0, 0, 0, raw=False)
+        with file.open("rb", buffering=0) as stream:
+            return sample_image(decode_example(read_record(stream.fileno(), file, offset, length)))
+    except ValueError as error:
+        where = f"{file}: record at byte {offset}" if isinstance(place, tuple) else file
+        raise HpcrunError(f"{where}: {error}") from None
+
+
+def _random_box(width: int, height: int, draw: Random) -> Box:
+    """Return a window with 8 to 100 % of an image, and a ratio of 3:4 to 4:3 of its sides."""
+    for _ in range(10):
+        area = width * height * draw.uniform(0.08, 1)
+        ratio = math.exp(draw.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = math.sqrt(area * ratio), math.sqrt(area / ratio)
+        if w <= width and h <= height:
+            left, top = draw.random() * (width - w), draw.random() * (height - h)
+            return left, top, left + w, top + h
+    return _centre_box(width, height)
+
+
+def _centre_box(width: int, height: int) -> Box:
+    """Return the window in the centre with 7/8 of the shorter side: 224 of 256 pixels."""
+    side = min(width, height) * 0.875
+    return (width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2
