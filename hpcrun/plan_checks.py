@@ -112,7 +112,7 @@ def require_packages(spec: JobSpec, packages: Sequence[str]) -> None:
     uses_this_python = spec.python == sys.executable and not spec.container
     if missing_packages and uses_this_python and not spec.site.modules.load:
         keras_extra = "'hpcrun-slurm[train-gpu]' (without GPUs: [train-cpu])"
-        extra = "'hpcrun-slurm[torch]'" if "torch" in packages else keras_extra
+        extra = next((f"'hpcrun-slurm[{name}]'" for name in ("torch", "jax") if name in packages), keras_extra)
         raise HpcrunError(
             f"{spec.name} imports {', '.join(missing_packages)}, which this Python environment does not have",
             hint=f"pip install {extra}, or set python in the site file",
