@@ -45,13 +45,21 @@ def test_a_script_with_accelerate(user, site):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("site", ["mpiexec", "srun-mpich"])  # it is built against MPICH, which mpirun does not start
-def test_a_script_with_horovod(user, site):
+@pytest.mark.parametrize(  # it is built against MPICH, which mpirun does not start
+    ("site", "script"),
+    [
+        ("mpiexec", "horovod_gradients.py"),
+        ("srun-mpich", "horovod_gradients.py"),
+        ("mpiexec", "horovod_keras.py"),
+        ("srun-mpich", "horovod_keras.py"),
+    ],
+)
+def test_a_script_with_horovod(user, site, script):
     python = REPO / ".venv-horovod/bin/python"
     if not python.exists():
         pytest.skip("no Horovod: bash tools/horovod.sh")
     lines = [f"world 2 rank {rank} local 0" for rank in range(2)]
-    assert run_script(user, site, python, "horovod_gradients.py", ranks_per_node=1) == lines
+    assert run_script(user, site, python, script, ranks_per_node=1) == lines
 
 
 @pytest.mark.parametrize("site", launchers("mpiexec"))
@@ -80,3 +88,16 @@ def test_a_program_on_each_node_starts_the_ranks(user, site, launch):
         )
     lines = run_script(user, site, backend_python("torch"), "torch_ddp.py", "--launch", launch)
     assert sorted(lines) == [f"world 4 rank {rank} local {rank % 2} of 2 node {rank // 2} 2 steps" for rank in range(4)]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("site", "backend", "script", "line"),
+    [
+        ("srun-mpich", "torch", "torch_ddp.py", "world 2 rank {0} local 0 of 1 node {0} 4 steps"),
+        ("mpiexec", "tensorflow", "multiworker.py", "world 2 rank {0} weight 0.500"),
+    ],
+)
+def test_one_process_on_each_node_makes_a_world(user, site, backend, script, line):
+    lines = run_script(user, site, backend_python(backend), script, "--launch", "nodes")
+    assert lines == [line.format(rank) for rank in range(2)]
