@@ -27,8 +27,7 @@ def test_families_learn_from_photos():
     sklearn = pytest.importorskip("sklearn")
     photos = Path(sklearn.__file__).parent / "datasets" / "images"
     families = ["resnet50", "inception_v3", "alexnet"]  # MobileNet learns in test_images_page
-    # on one rank: test_workloads and test_jobs train networks of this workload on several
-    losses = run_keras(1, PROGRAM, "learn", photos, *families, timeout=900).results()[0]
+    losses = run_keras(2, PROGRAM, "learn", photos, *families, timeout=900).results()[0]
     assert list(losses) == families
     worse = {arch: pair for arch, pair in losses.items() if not pair[1] < pair[0]}
     assert not worse, losses

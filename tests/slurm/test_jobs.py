@@ -30,8 +30,9 @@ def hello_lines(text: str) -> list[str]:
 
 @pytest.mark.thorough
 def test_resnet50_on_two_nodes_with_four_gpus_each(user):
-    options = [*TINY, "--val-freq", "2", "--arch", "mobilenet"]  # smaller than ResNet-50: eight ranks build it
-    submission = user.json("submit", "resnet50", "--nodes", "2", "--gpus-per-node", "4", "--wait", "--", *options)
+    submission = user.json(
+        "submit", "resnet50", "--nodes", "2", "--gpus-per-node", "4", "--wait", "--", *TINY, "--val-freq", "2"
+    )
     log = user.log(submission)
     assert (submission["state"], submission["exit_code"]) == ("COMPLETED", 0), log
     assert submission["result"]["ranks"] == 8
