@@ -108,8 +108,8 @@ def _bound_folders(spec: JobSpec, container: Container) -> list[Path]:
 
 
 def _complete_bind(bind: str) -> str:
-    parts = [f"${{HOME}}/{part[2:]}" if part.startswith("~/") else part for part in bind.split(":")]
-    return ":".join(parts if len(parts) > 1 else parts * 2)
+    path_parts = [f"${{HOME}}/{part[2:]}" if part.startswith("~/") else part for part in bind.split(":")]
+    return ":".join(path_parts if len(path_parts) > 1 else path_parts * 2)
 
 
 def list_forwarded_variables(spec: JobSpec, container: Container) -> list[str]:

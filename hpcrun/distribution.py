@@ -78,8 +78,8 @@ class ScriptNames:
     @property
     def fits_under_strategy(self) -> bool:
         """Whether it calls Keras's `fit` under a strategy for several workers, which only Keras 2 supports."""
-        legacy = "TF_USE_LEGACY_KERAS" in self.texts or self._imports(frozenset({"tf_keras"}))
-        return self.fits and self.framework == "tensorflow" and not legacy
+        uses_legacy_keras = "TF_USE_LEGACY_KERAS" in self.texts or self._imports(frozenset({"tf_keras"}))
+        return self.fits and self.framework == "tensorflow" and not uses_legacy_keras
 
     @property
     def framework(self) -> str:
@@ -121,8 +121,8 @@ def find_framework(argv: tuple[str, ...], start: Path, requested: str) -> str:
         return requested
     names = _read_script(argv, start)
     if names.comment and names.comment not in FRAMEWORKS:
-        what = f"# hpcrun: framework={names.comment} in the script: hpcrun does not know this framework"
-        raise HpcrunError(what, hint=f"one of {', '.join(FRAMEWORKS)}; or remove the comment")
+        message = f"# hpcrun: framework={names.comment} in the script: hpcrun does not know this framework"
+        raise HpcrunError(message, hint=f"one of {', '.join(FRAMEWORKS)}; or remove the comment")
     return names.comment or names.framework.replace("none", "auto")
 
 
@@ -171,17 +171,17 @@ def _is_in(name: str, modules: frozenset[str]) -> bool:
 
 def _read_files(script: Path) -> Iterator[ScriptNames]:
     """Yield the names in a script, and in the user's modules that the script imports."""
-    seen, pending = {script}, [script]
+    seen, unread_files = {script}, [script]
     for _ in range(MAX_IMPORT_DEPTH + 1):
         found: list[Path] = []
-        for file in pending:
+        for file in unread_files:
             names = _read_file(file)
             yield names
             found += [
                 each for name in names.modules for each in _find_local_modules(name, {script.parent, file.parent})
             ]
-        pending = [file for file in dict.fromkeys(found) if file not in seen]
-        seen.update(pending)
+        unread_files = [file for file in dict.fromkeys(found) if file not in seen]
+        seen.update(unread_files)
 
 
 def _find_local_modules(name: str, folders: set[Path]) -> Iterator[Path]:

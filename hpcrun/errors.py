@@ -54,28 +54,28 @@ def sanitize_log(text: str) -> str:
     return "".join(part if number % 2 else sanitize(part) for number, part in enumerate(parts))
 
 
-def closest_match(name: str, known: list[str]) -> str | None:
+def closest_match(name: str, known_names: list[str]) -> str | None:
     """Return the known name that is closest to a mistyped name; None if no name is close.
 
     Args:
         name: The name that the user typed.
-        known: The valid names.
+        known_names: The valid names.
     """
     from difflib import get_close_matches
 
-    case_variants = [word for word in known if word.lower() == name.lower()]
-    similar_names = [word for word in get_close_matches(name, known, cutoff=0.6) if _is_misspelling(name, word)]
+    case_variants = [word for word in known_names if word.lower() == name.lower()]
+    similar_names = [word for word in get_close_matches(name, known_names, cutoff=0.6) if _is_misspelling(name, word)]
     return next(iter([*case_variants, *similar_names]), None)
 
 
-def closest_unambiguous_match(name: str, known: list[str]) -> str | None:
+def closest_unambiguous_match(name: str, known_names: list[str]) -> str | None:
     """Return the known name that a mistyped name means; None if it may be a different name, as cpu is not gpu.
 
     Args:
         name: The name that the user typed, such as a QoS, a node feature or an account.
-        known: The valid names.
+        known_names: The valid names.
     """
-    closest_name = closest_match(name, known)
+    closest_name = closest_match(name, known_names)
     if closest_name is None or name.lower() == closest_name.lower():
         return closest_name
     has_other_digits = re.findall(r"\d+", name) != re.findall(r"\d+", closest_name) or not re.search(r"\D", name)

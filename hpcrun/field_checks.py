@@ -48,9 +48,9 @@ def check_fields(instance: object, checks: Mapping[str, Callable[[Any], object]]
         raise faults[0]
 
 
-def require_positive(number: int) -> None:
+def require_positive(count: int) -> None:
     """Check that a count is at least 1."""
-    if not isinstance(number, int) or number < 1:
+    if not isinstance(count, int) or count < 1:
         raise ValueError("must be a whole number, at least 1")
 
 
@@ -67,7 +67,7 @@ def require_names(text: str) -> None:
         raise ValueError("must contain a name")
 
 
-def require_not_negative(number: int) -> None:
+def require_not_negative(count: int) -> None:
     """Check that a count is at least 0."""
-    if not isinstance(number, int) or number < 0:
+    if not isinstance(count, int) or count < 0:
         raise ValueError("must be a whole number, at least 0")

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 INTERPRETERS = {".R": "Rscript", ".r": "Rscript", ".jl": "julia", ".pl": "perl"}
 """Programs of scripts that bash would read as its own if their first line names no other."""
 
-_COMPILED = ".c .cc .cpp .cxx .cu .f .f77 .f90 .f95 .F90 .for .go .rs"
+_COMPILED_SUFFIXES = ".c .cc .cpp .cxx .cu .f .f77 .f90 .f95 .F90 .for .go .rs"
 _SETTINGS = ".yaml .yml .json .toml .cfg .ini .conf .txt .csv .xml .env"
 
 _ADVICE = {
     ".ipynb": "jupyter nbconvert --to script {file} makes one of the notebook",
-    **dict.fromkeys(_COMPILED.split(), "compile it, and name the program: hpcrun submit -- ./a.out"),
+    **dict.fromkeys(_COMPILED_SUFFIXES.split(), "compile it, and name the program: hpcrun submit -- ./a.out"),
     **dict.fromkeys(_SETTINGS.split(), "name the script that reads it: hpcrun submit SCRIPT -- {file}"),
     ".nf": "nextflow submits jobs itself: nextflow run {file}",
     ".smk": "snakemake submits jobs itself: snakemake --snakefile {file}",

@@ -29,8 +29,8 @@ def gpus_per_allocated_node(environ: Mapping[str, str]) -> int | None:
     The result is None if Slurm sets no variable with this number, as with ``salloc --gres``.
     """
     slurm_value = environ.get("SLURM_GPUS_PER_NODE") or environ.get("SLURM_GPUS_ON_NODE") or ""
-    number = slurm_value.rpartition(":")[2]
-    return int(number) if number.isdigit() else None
+    count = slurm_value.rpartition(":")[2]
+    return int(count) if count.isdigit() else None
 
 
 def parse_gres(text: str) -> dict[str, int]:

@@ -166,10 +166,10 @@ class JobOptions:
         """Return the values of the options, by name."""
         return {name: getattr(self, name) for name in OPTION_NAMES}
 
-    def job_options_with_defaults(self, recorded: JobOptions) -> dict[str, Any]:
+    def job_options_with_defaults(self, recorded_options: JobOptions) -> dict[str, Any]:
         """Return the values of the options, by name; those of an earlier job replace defaults."""
         return {
-            one.name: getattr(recorded if getattr(self, one.name) == one.default else self, one.name)
+            one.name: getattr(recorded_options if getattr(self, one.name) == one.default else self, one.name)
             for one in fields(JobOptions)
         }
 
@@ -208,7 +208,7 @@ class JobOptions:
         _require_whole_number(
             f"--max-parallel={self.max_parallel}: not a number of tasks",
             self.max_parallel,
-            least=1,
+            minimum=1,
             hint="a whole number: 4 lets four tasks of a sweep run at the same time",
         )
         _require_whole_number(
@@ -243,16 +243,16 @@ def read_workload_options(table: Mapping[str, Any]) -> JobOptions:
     Raises:
         ValueError: A value is invalid.
     """
-    given = {name: table[name] for name in WORKLOAD_OPTIONS if name in table}
-    for name, value in given.items():
+    values = {name: table[name] for name in WORKLOAD_OPTIONS if name in table}
+    for name, value in values.items():
         if type(value) is not WORKLOAD_OPTIONS[name]:
             raise ValueError(f"{name} = {value!r} is not a {'text' if WORKLOAD_OPTIONS[name] is str else 'boolean'}")
-    found = JobOptions(**given)
+    options = JobOptions(**values)
     try:
-        found.require_valid_options()
+        options.require_valid_options()
     except HpcrunError as error:
         raise ValueError(f"{error.message} ({error.hint})") from None
-    return found
+    return options
 
 
 def _require_choice(flag: str, value: str | None, choices: tuple[str, ...], problem: str) -> None:
@@ -263,9 +263,9 @@ def _require_choice(flag: str, value: str | None, choices: tuple[str, ...], prob
         raise HpcrunError(f"{flag}={value}: {problem}", hint=f"{suggestion}the choices: {', '.join(choices)}")
 
 
-def _require_whole_number(what: str, value: object, *, hint: str, least: int = 0) -> None:
-    if value is not None and (type(value) is not int or value < least):
-        raise HpcrunError(what, hint=hint)
+def _require_whole_number(description: str, value: object, *, hint: str, minimum: int = 0) -> None:
+    if value is not None and (type(value) is not int or value < minimum):
+        raise HpcrunError(description, hint=hint)
 
 
 def list_parameters() -> Iterator[tuple[inspect.Parameter, CommandLineOption]]:

@@ -44,9 +44,13 @@ def require_one_launcher(spec: JobSpec) -> None:
     name, ranks = Path(_command_line(spec)[0]).name, spec.resources.ranks
     if name not in LAUNCHERS or ranks == 1 or (name in _ONE_PER_NODE and ranks == spec.resources.nodes):
         return
-    what = f"each of the {ranks} ranks would start {name}"
-    alone = f"for one {name} a node: --ntasks-per-node=1" if name in _ONE_PER_NODE else f"for one {name}: --ntasks=1"
-    raise SecondLauncherError(what, hint=f"hpcrun starts the ranks: name the program that {name} starts; {alone}")
+    message = f"each of the {ranks} ranks would start {name}"
+    alternative = (
+        f"for one {name} a node: --ntasks-per-node=1" if name in _ONE_PER_NODE else f"for one {name}: --ntasks=1"
+    )
+    raise SecondLauncherError(
+        message, hint=f"hpcrun starts the ranks: name the program that {name} starts; {alternative}"
+    )
 
 
 def _command_line(spec: JobSpec) -> tuple[str, ...]:
@@ -120,8 +124,8 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
     argv = _command_line(spec)
     if spec.container or "/" in argv[0] or "$" in argv[0] or shutil.which(argv[0]) or _has_own_path(spec):
         return ()
-    where_text = "" if spec.transport == "host" else ", and may be missing on the nodes, too"
-    return (f"{argv[0]} is not on PATH here{where_text}",)
+    location_text = "" if spec.transport == "host" else ", and may be missing on the nodes, too"
+    return (f"{argv[0]} is not on PATH here{location_text}",)
 
 
 def _has_own_path(spec: JobSpec) -> bool:

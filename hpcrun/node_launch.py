@@ -55,8 +55,8 @@ def require_possible(spec: JobSpec) -> None:
     incompatible = _INCOMPATIBLE_FRAMEWORKS.get(spec.launch or "", ())
     if spec.framework in incompatible:
         starts = {"nodes": "one process per node"}.get(spec.launch or "", "ranks for torch.distributed")
-        what = f"--launch={spec.launch} starts {starts}, but the ranks of this script are those of {spec.framework}"
-        raise HpcrunError(what, hint="leave --launch out; if the script is meant for it: --framework torch")
+        message = f"--launch={spec.launch} starts {starts}, but the ranks of this script are those of {spec.framework}"
+        raise HpcrunError(message, hint="leave --launch out; if the script is meant for it: --framework torch")
     if spec.launch in STARTERS:
         for argv in [task.argv for task in spec.tasks] or [spec.argv]:
             count_own_words(spec.launch, argv)
@@ -68,10 +68,10 @@ def describe(spec: JobSpec) -> str:
         return ""
     nodes = for_launcher(spec).resources.ranks
     ranks = pluralize(spec.resources.ranks // nodes, "rank")
-    each = f" on each of {nodes} nodes" if nodes > 1 else ""
+    node_text = f" on each of {nodes} nodes" if nodes > 1 else ""
     if spec.launch == "nodes":
-        return f"launch     one process{each}, with the cores and GPUs of {ranks}"
-    return f"launch     {spec.launch} starts {ranks}{each}"
+        return f"launch     one process{node_text}, with the cores and GPUs of {ranks}"
+    return f"launch     {spec.launch} starts {ranks}{node_text}"
 
 
 def launch_variables(spec: JobSpec) -> dict[str, str]:
@@ -81,11 +81,11 @@ def launch_variables(spec: JobSpec) -> dict[str, str]:
 
 def count_own_words(launch: str, argv: tuple[str, ...]) -> int:
     """Return the number of words before the script or ``-m``: Python, and options that make no difference."""
-    number = 1
-    while argv[number : number + 1] == ("-u",):
-        number += 1
-    is_script = len(argv) > number and (argv[number].endswith(".py") or argv[number] == "-m")
+    count = 1
+    while argv[count : count + 1] == ("-u",):
+        count += 1
+    is_script = len(argv) > count and (argv[count].endswith(".py") or argv[count] == "-m")
     if not (argv[0].rpartition("/")[2].startswith("python") and is_script):
-        what = f"--launch={launch} starts Python scripts, but the program is {' '.join(argv[:2])}"
-        raise HpcrunError(what, hint=f"hpcrun submit train.py --launch {launch}")
-    return number
+        message = f"--launch={launch} starts Python scripts, but the program is {' '.join(argv[:2])}"
+        raise HpcrunError(message, hint=f"hpcrun submit train.py --launch {launch}")
+    return count

@@ -178,8 +178,8 @@ def require_choice(
     if value is None or choices is None or value in choices:
         return
     closest_choice = closest_match(str(value), list(map(str, choices)))
-    usual = f"did you mean {closest_choice}?" if closest_choice else f"hpcrun workload show {name} lists its options"
+    hint = f"did you mean {closest_choice}?" if closest_choice else f"hpcrun workload show {name} lists its options"
     raise HpcrunError(
         f"{name}: --{option}={value}: must be one of {', '.join(map(str, choices))}{condition}",
-        hint=(hints or {}).get(str(value), usual),
+        hint=(hints or {}).get(str(value), hint),
     )

@@ -77,8 +77,10 @@ def place_job(request: Request, site: Site, program: Workload) -> Placement:
     resources, warnings = plan_resources(request, site, program, target)
     resources = _resolve_dependency(resources, site, target)
     resolved_site = site.resolve(resources)
-    launched = node_launch.launched_resources(resources, request.launch)
-    return Placement(target, resolved_site, resources, select_launcher(resolved_site, target, launched), warnings)
+    launched_resources = node_launch.launched_resources(resources, request.launch)
+    return Placement(
+        target, resolved_site, resources, select_launcher(resolved_site, target, launched_resources), warnings
+    )
 
 
 def find_target(request: Request, site: Site) -> ExecutionTarget:

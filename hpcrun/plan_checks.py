@@ -112,10 +112,10 @@ def require_packages(spec: JobSpec, packages: Sequence[str]) -> None:
     uses_this_python = spec.python == sys.executable and not spec.container
     if missing_packages and uses_this_python and not spec.site.modules.load:
         keras_extra = "'hpcrun-slurm[train-gpu]' (without GPUs: [train-cpu])"
-        extra = next((f"'hpcrun-slurm[{name}]'" for name in ("torch", "jax") if name in packages), keras_extra)
+        extra_packages = next((f"'hpcrun-slurm[{name}]'" for name in ("torch", "jax") if name in packages), keras_extra)
         raise HpcrunError(
             f"{spec.name} imports {', '.join(missing_packages)}, which this Python environment does not have",
-            hint=f"pip install {extra}, or set python in the site file",
+            hint=f"pip install {extra_packages}, or set python in the site file",
         )
 
 
@@ -180,11 +180,11 @@ def _warn_of_too_many_ranks(spec: JobSpec) -> tuple[str, ...]:
     cores, ranks = len(os.sched_getaffinity(0)), spec.resources.ranks
     if spec.transport != "host" or ranks <= WARNED_RANKS_PER_CORE * cores:
         return ()
-    what = f"{pluralize(ranks, 'rank')} would share the {pluralize(cores, 'core')} of this host"
+    warning = f"{pluralize(ranks, 'rank')} would share the {pluralize(cores, 'core')} of this host"
     hint = f"give --ntasks={cores}; --site=NAME submits to a cluster, hpcrun run --hostfile=FILE runs on more hosts"
     if ranks > MAX_RANKS_PER_CORE * cores:
-        raise HpcrunError(what, hint=hint)
-    return (f"{what}\nHINT: {hint}",)
+        raise HpcrunError(warning, hint=hint)
+    return (f"{warning}\nHINT: {hint}",)
 
 
 def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:
@@ -209,8 +209,10 @@ def _warn_of_fit_under_strategies(spec: JobSpec) -> tuple[str, ...]:
     if not distribution.fits_under_strategy(spec.argv, spec.directory):
         return ()
     warning = "the script calls fit under a strategy for several workers, which fails with Keras 3"
-    ways = "-x TF_USE_LEGACY_KERAS=1 and pip install tf_keras; or model = hpcrun.train.Model(model), or a custom loop"
-    return (f"{warning}\nHINT: {ways} (docs/strategies.md)",)
+    alternatives = (
+        "-x TF_USE_LEGACY_KERAS=1 and pip install tf_keras; or model = hpcrun.train.Model(model), or a custom loop"
+    )
+    return (f"{warning}\nHINT: {alternatives} (docs/strategies.md)",)
 
 
 def _warn_of_unused_templates(spec: JobSpec) -> tuple[str, ...]:

@@ -64,10 +64,10 @@ def propose_value(field: str, value: object) -> str:
 
 def explain_short_time(time: object) -> str:
     """Return a warning about a time limit of some minutes and seconds that may have been meant as hours; else empty."""
-    short = re.fullmatch(r"0?([1-4]):([0-5]\d)|(?:(12|24|36|48|72|96):(00))", str(time))
-    if not short:
+    short_time = re.fullmatch(r"0?([1-4]):([0-5]\d)|(?:(12|24|36|48|72|96):(00))", str(time))
+    if not short_time:
         return ""
-    minutes, seconds = (int(number) for number in short.groups() if number)
+    minutes, seconds = (int(number) for number in short_time.groups() if number)
     return f"--time={time} is {minutes} min {seconds} s; --time={time}:00 is {minutes} h {seconds} min"
 
 

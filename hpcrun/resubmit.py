@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
     from hpcrun.submission import Plan
 
-_NOT_COMPARED = {
+_IGNORED_RECORD_KEYS = {
     "run_dir", "template_folders", "hostfile", "tasks", "values", "snapshot", "site", "resources", "container",
 }  # fmt: skip
 """Keys of ``job.json`` that `describe_changes` does not compare as a whole."""
@@ -166,7 +166,7 @@ def _requested_container(spec: JobRecord) -> str | Literal[False] | None:
 
 def _list_values(record: JobRecord) -> dict[str, object]:
     """Return the values of a record that are compared, by key."""
-    other_values = {key: value for key, value in record.all_values.items() if key not in _NOT_COMPARED}
+    other_values = {key: value for key, value in record.all_values.items() if key not in _IGNORED_RECORD_KEYS}
     image = record.container.image if record.container else None  # other settings of the container are the site's
     return {
         **record.resources.all_values,

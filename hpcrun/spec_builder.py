@@ -43,13 +43,13 @@ class Commands:
 
 
 def build_spec(
-    request: Request, place: Placement, commands: Commands, run_dir: Path, snapshot: Snapshot | None
+    request: Request, placement: Placement, commands: Commands, run_dir: Path, snapshot: Snapshot | None
 ) -> JobSpec:
     """Return the specification of a job, with placeholders for secrets in its command line and variables.
 
     Args:
         request: The options of the job, with absolute paths.
-        place: The nodes and resources of the job.
+        placement: The nodes and resources of the job.
         commands: The program of the job, and its arguments.
         run_dir: The path of the run directory.
         snapshot: The copy of the code that the job runs; None if the job runs the original code.
@@ -57,25 +57,25 @@ def build_spec(
     Raises:
         HpcrunError: The container or the arguments are invalid, or the site forbids requeueing the tasks of a sweep.
     """
-    container = job_software.select_container(request, place.site)
-    python = find_interpreter(place.site)
+    container = job_software.select_container(request, placement.site)
+    python = find_interpreter(placement.site)
     program = snapshot.relocate_program(commands.program) if snapshot else commands.program
-    vault = secrets.Vault()
-    environment = vault.redact_variables(request.environment)
+    secret_vault = secrets.Vault()
+    environment = secret_vault.redact_variables(request.environment)
 
     def argv(args: tuple[str, ...]) -> tuple[str, ...]:
-        program.require_ranks(args, place.resources.ranks)
-        return vault.redact_argv(program.argv(container.python if container else python, args))
+        program.require_ranks(args, placement.resources.ranks)
+        return secret_vault.redact_argv(program.argv(container.python if container else python, args))
 
     spec = JobSpec(
-        name=place.resources.job_name or program.name,
+        name=placement.resources.job_name or program.name,
         version=__version__,
-        site=place.site,
-        scheduler=place.target.scheduler.name,
-        launcher=place.launcher,
-        transport=place.target.transport,
+        site=placement.site,
+        scheduler=placement.target.scheduler.name,
+        launcher=placement.launcher,
+        transport=placement.target.transport,
         hostfile=request.hostfile and Path(paths.expand_user(str(request.hostfile))).absolute(),
-        resources=place.resources,
+        resources=placement.resources,
         argv=() if commands.tasks else argv(commands.args),
         python=python,
         container=container,
@@ -83,16 +83,16 @@ def build_spec(
         directory=snapshot.relocate_directory(commands.start) if snapshot else commands.start,
         run_dir=run_dir,
         snapshot=snapshot.source if snapshot else None,
-        template_folders=_template_folders(place.target.scheduler),
-        tasks=tuple(Task(vault.redact_variables(values), argv(args)) for values, args in commands.tasks),
-        **_job_options(request, place, commands),
+        template_folders=_template_folders(placement.target.scheduler),
+        tasks=tuple(Task(secret_vault.redact_variables(values), argv(args)) for values, args in commands.tasks),
+        **_job_options(request, placement, commands),
     )
     if container:
         containers.require_supported(spec, container)
     node_launch.require_possible(spec)
-    is_unknown = place.resources.ranks > 1 and spec.framework == "auto"
+    is_unknown = placement.resources.ranks > 1 and spec.framework == "auto"
     trains_alone = is_unknown and distribution.trains_alone(_command_words(commands), commands.start)
-    return replace(spec, trains_alone=trains_alone, secrets=tuple(vault.values))
+    return replace(spec, trains_alone=trains_alone, secrets=tuple(secret_vault.values))
 
 
 def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
@@ -101,41 +101,44 @@ def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
     return (*layers, *filter(None, [scheduler.templates]), own)
 
 
-def _job_options(request: Request, place: Placement, commands: Commands) -> dict[str, Any]:
+def _job_options(request: Request, placement: Placement, commands: Commands) -> dict[str, Any]:
     """Return the options of the job, with the site's defaults."""
-    target, framework = place.target, request.framework
-    if place.resources.ranks > 1:
+    target, framework = placement.target, request.framework
+    if placement.resources.ranks > 1:
         framework = distribution.find_framework(_command_words(commands), commands.start, framework)
-    has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not place.resources.gpus
+    has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not placement.resources.gpus
     return {
         **request.job_options(),
         "no_gpu": request.no_gpu or has_idle_gpus,
         "framework": framework,
-        "gpus_visible": request.gpus_visible or place.site.gpu.visible or frameworks.default_gpu_view(framework),
-        "strict": request.strict or place.site.strict,
-        "cpu_bind": request.cpu_bind or place.site.cpu_bind,
-        "max_requeue": _max_requeue(request, place, is_sweep=bool(commands.tasks)),
-        "memory_retries": _memory_retries(request, place),
+        "gpus_visible": request.gpus_visible or placement.site.gpu.visible or frameworks.default_gpu_view(framework),
+        "strict": request.strict or placement.site.strict,
+        "cpu_bind": request.cpu_bind or placement.site.cpu_bind,
+        "max_requeue": _max_requeue(request, placement, is_sweep=bool(commands.tasks)),
+        "memory_retries": _memory_retries(request, placement),
     }
 
 
-def _max_requeue(request: Request, place: Placement, *, is_sweep: bool) -> int:
-    if "requeue" not in place.target.scheduler.abilities:
+def _max_requeue(request: Request, placement: Placement, *, is_sweep: bool) -> int:
+    if "requeue" not in placement.target.scheduler.abilities:
         return 0
-    if is_sweep and not place.site.restart.requeue:  # resubmitting the script of one task would submit all tasks again
+    if (
+        is_sweep and not placement.site.restart.requeue
+    ):  # resubmitting the script of one task would submit all tasks again
         if request.max_requeue:
-            what = (
-                f"site {place.site.name} forbids requeueing (restart.requeue), which tasks of a sweep need to continue"
+            message = (
+                f"site {placement.site.name} forbids requeueing (restart.requeue), "
+                "which tasks of a sweep need to continue"
             )
-            raise HpcrunError(what, hint="leave --max-requeue out, or submit the tasks one by one")
+            raise HpcrunError(message, hint="leave --max-requeue out, or submit the tasks one by one")
         return 0
-    return place.site.restart.max_requeue if request.max_requeue is None else request.max_requeue
+    return placement.site.restart.max_requeue if request.max_requeue is None else request.max_requeue
 
 
-def _memory_retries(request: Request, place: Placement) -> int:
-    if "memory_retries" not in place.target.scheduler.abilities:
+def _memory_retries(request: Request, placement: Placement) -> int:
+    if "memory_retries" not in placement.target.scheduler.abilities:
         return 0
-    return place.site.restart.memory_retries if request.memory_retries is None else request.memory_retries
+    return placement.site.restart.memory_retries if request.memory_retries is None else request.memory_retries
 
 
 def _command_words(commands: Commands) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def plan(
     *,
     tasks: Sequence[tuple[Values, tuple[str, ...]]] | None = None,
     directory: Path | None = None,
-    copied: Path | None = None,
+    copied_snapshot: Path | None = None,
 ) -> Plan:
     """Plan a job whose site and program are known.
 
@@ -84,7 +84,7 @@ def plan(
         args: The arguments of the program.
         tasks: Values and arguments of the tasks of an earlier sweep; None to take the sweep from the request.
         directory: The working directory of the ranks; None for the current directory.
-        copied: The snapshot of another run, which contains the program, to copy again.
+        copied_snapshot: The snapshot of another run, which contains the program, to copy again.
 
     Raises:
         HpcrunError: The job cannot run.
@@ -101,7 +101,7 @@ def plan(
     plan_checks.require_abilities(request, job_placement, is_sweep=bool(commands.tasks))
     run_root = find_run_root(job_placement.site, job_placement.resources.account)
     run_dir = run_creation.new_run_directory(run_root, job_placement.resources.job_name or program.name)
-    snapshot, snapshot_warnings = _plan_snapshot(request, job_placement.site, commands, run_dir, copied)
+    snapshot, snapshot_warnings = _plan_snapshot(request, job_placement.site, commands, run_dir, copied_snapshot)
     spec = build_spec(request, job_placement, commands, run_dir, snapshot)
     job_program.require_one_launcher(spec)
     script = render(spec)
@@ -113,7 +113,7 @@ def plan(
         packages=program.packages,
         code=program.code_folder(commands.start),
         snapshot=snapshot,
-        copied=copied,
+        copied=copied_snapshot,
         missing_data=plan_checks.find_missing_data(commands, spec, script),
     )
 

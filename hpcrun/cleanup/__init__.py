@@ -1,1 +1,1 @@
-"""Cleanup of nodes: finds, ends and removes what ended jobs left behind."""
+"""Cleanup of nodes: ends processes and removes files that ended jobs left behind."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from hpcrun import paths, schedulers
 from hpcrun.cleanup.node import find_caller_processes
+from hpcrun.cleanup.node_cleanups import NodeCleanup
 from hpcrun.cleanup.selection import CLEANED_FILE, can_be_cancelled, is_local_host, job_nodes
 from hpcrun.cleanup.transports import job_transport, local_transport, ssh_transport, step_transport
-from hpcrun.cleanup.visits import Visit
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import disk_space
 from hpcrun.jobs.poll_backoff import PollBackoff
@@ -21,16 +21,16 @@ from hpcrun.schedulers.slurm_client import SlurmClient
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from hpcrun.cleanup.node_cleanups import NodeResult
     from hpcrun.cleanup.selection import Target
     from hpcrun.cleanup.transports import Transport
-    from hpcrun.cleanup.visits import NodeResult
     from hpcrun.jobs.job_record import JobRecord
 
 CANCEL_SECONDS = 60.0
 
 
-def plan_visits(targets: Sequence[Target], *, dry_run: bool, force: bool, grace: float) -> list[Visit]:
-    """Return one visit for each node of each Slurm cluster, for all jobs that ran on this node.
+def plan_node_cleanups(targets: Sequence[Target], *, dry_run: bool, force: bool, grace: float) -> list[NodeCleanup]:
+    """Return one `NodeCleanup` for each node of each Slurm cluster, for all jobs that ran on this node.
 
     Args:
         targets: The jobs to clean up after.
@@ -41,7 +41,7 @@ def plan_visits(targets: Sequence[Target], *, dry_run: bool, force: bool, grace:
     caller = find_caller_processes()
     allocations = _running_allocations(targets)
     nodes = dict.fromkeys((node, target.run.slurm_conf) for target in targets for node in target.nodes)
-    visits = []
+    node_cleanups = []
     for node, slurm_conf in nodes:
         targets_on_node = [target for target in targets if node in target.nodes and target.run.slurm_conf == slurm_conf]
         folders = dict.fromkeys(folder for target in targets_on_node for folder in target.run.spec.site.local_scratch)
@@ -53,8 +53,10 @@ def plan_visits(targets: Sequence[Target], *, dry_run: bool, force: bool, grace:
             "force": force,
             "grace": grace,
         }
-        visits.append(Visit(node, tuple(_list_transports(node, targets_on_node, allocations)), request, slurm_conf))
-    return visits
+        node_cleanups.append(
+            NodeCleanup(node, tuple(_list_transports(node, targets_on_node, allocations)), request, slurm_conf)
+        )
+    return node_cleanups
 
 
 def _running_allocations(targets: Iterable[Target]) -> Collection[tuple[str | None, str]]:
@@ -92,12 +94,12 @@ def _srun_options(spec: JobRecord) -> list[str]:
     resources = spec.resources
     requested = {"partition": resources.partition, "account": resources.account, "qos": resources.qos}
     options = [f"--{name}={value}" for name, value in requested.items() if value]
-    forbidden = {option.partition("=")[0] for option in spec.site.sbatch_forbidden}
-    return options if "--mem" in forbidden else [*options, "--mem=100M"]
+    forbidden_options = {option.partition("=")[0] for option in spec.site.sbatch_forbidden}
+    return options if "--mem" in forbidden_options else [*options, "--mem=100M"]
 
 
 def cancel_job(target: Target) -> Target:
-    """Cancel a job in Slurm's queue, with Slurm's own grace period, and return it with its new state.
+    """Cancel a Slurm job, with Slurm's grace period, and return the job with its new state.
 
     A local job is returned unchanged: the cleanup of its node ends its processes.
     """
@@ -107,7 +109,7 @@ def cancel_job(target: Target) -> Target:
     try:
         run.scheduler.cancel(run)
     except HpcrunError:
-        if not schedulers.query_state(run).finished:  # the job may have ended meanwhile
+        if not schedulers.query_state(run).finished:  # the job may have ended in the meantime
             raise
     backoff, deadline = PollBackoff([run]), time.monotonic() + CANCEL_SECONDS
     backoff.reset()

@@ -43,10 +43,10 @@ def find_leftovers(
 
     A file or folder belongs to the job if
 
-    - it has the name of the run directory and is no newer than the job, or Slurm named it after the job. If its name
-      only contains that of the run directory, it is doubtful, because the user may have created it;
-    - it is a shared memory segment, a socket or a pipe that only the job's processes have open, no older than the job;
-    - it has the name of an MPI segment, was created while the job ran, and no process has it open.
+    - it has the name of the run directory and was created before the end of the job, or Slurm named it after the job.
+      If its name only contains the name of the run directory, it is doubtful, because the user may have created it; -
+      it is a shared memory segment, a socket or a pipe that only the job's processes have open, no older than the job;
+      - it has the name of an MPI segment, was created while the job ran, and no process has it open.
 
     An ordinary file in a folder for temporary files is doubtful, because the user may want to keep it.
 
@@ -70,7 +70,7 @@ def find_leftovers(
         with suppress(OSError):
             file_stat = os.lstat(path)
             is_removable_type = stat.S_IFMT(file_stat.st_mode) in {stat.S_IFREG, stat.S_IFSOCK, stat.S_IFIFO}
-            # another file may have this path by now
+            # another file may have replaced this one
             is_own = file_stat.st_uid == os.getuid() and open_inodes[path] in {None, file_stat.st_ino}
             if is_removable_type and is_own and not _is_below(path, [*leftovers, job.run_dir, *job.run_dir_aliases]):
                 reason = _reason_for_doubt(path, file_stat, job, other_users.get(path))
@@ -89,7 +89,7 @@ def _orphaned_segments(job: JobIdentity) -> list[Leftover]:
                 is_own = file_stat.st_uid == os.getuid() and stat.S_ISREG(file_stat.st_mode)
                 if is_own and job.submitted - CLOCK_SLACK_SECONDS <= creation_time <= job.ended + CLOCK_SLACK_SECONDS:
                     segments.append(Leftover(entry.path, (file_stat.st_dev, file_stat.st_ino)))
-    # list processes after segments, so that a segment created just now is seen to be in use
+    # list processes after segments, so that the process which created the newest segment is listed
     running_processes = processes.user_processes().values() if segments else ()
     used_paths = {path for process in running_processes for path, _ in _open_files(process.pid, [SHARED_MEMORY])}
     return [segment for segment in segments if segment.path not in used_paths]
@@ -106,7 +106,7 @@ def _reason_for_doubt(path: str, file_stat: os.stat_result, job: JobIdentity, ot
 
 def _creation_time(path: str, file_stat: os.stat_result) -> float:
     """Return when a file was created; its oldest timestamp if the file system does not store the creation time."""
-    import subprocess  # each of many nodes reads this program, and few have files to judge
+    import subprocess  # import only if needed: few of the many nodes have such files
 
     stdout = subprocess.run(["stat", "--format=%W", "--", path], stdout=subprocess.PIPE, text=True, check=False).stdout
     return float(stdout) if stdout.strip().isdigit() and int(stdout) else min(file_stat.st_mtime, file_stat.st_ctime)
@@ -133,7 +133,7 @@ def _files_named_after(
                 continue
             with suppress(FileNotFoundError):
                 file_stat = entry.stat(follow_symlinks=False)
-                # the run root may be a searched folder: the run directory is not a leftover
+                # the run root may be one of the searched folders, but a run directory is not a leftover
                 if file_stat.st_uid == os.getuid() and not any(
                     _is_below(f"{path}/", [entry.path]) for path in run_dirs
                 ):
@@ -149,7 +149,7 @@ def _files_named_after(
 
 
 def _check_creation_time(path: str, file_stat: os.stat_result, job: JobIdentity) -> str:
-    """Return why the creation time of a file shows that the job did not create it; empty if it may have."""
+    """Return why a file's creation time proves that the job did not create it; empty if the job may have done so."""
     created = _creation_time(path, file_stat)
     if created < job.submitted - CLOCK_SLACK_SECONDS:
         return "it is older than the job"
@@ -178,7 +178,7 @@ def _scan_folder(folder: str) -> list[os.DirEntry[str]]:
 def _open_files(pid: int, folders: Collection[str]) -> Iterator[tuple[str, int | None]]:
     """Yield the open files of a process in some folders: segments, sockets, pipes, and ordinary files open for writing.
 
-    Each path comes with its inode, because another file may have the path by now; with None for a socket.
+    Each path is yielded with its inode number (None for a socket), because another file may have replaced it.
     """
     sockets: dict[str, str] = {}
     with suppress(OSError):

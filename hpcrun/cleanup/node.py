@@ -33,8 +33,8 @@ def find_caller_processes() -> dict[str, Any]:
     """Return the processes of this command on this host, which cleanup must not end.
 
     If the command is typed in a shell that a job started, both have the job's environment. The parents of the command
-    and the processes of its session are therefore spared. Start times and names identify them also in containers, which
-    have pids of their own.
+    and the processes of its session are therefore spared. Start times and names identify them even if a container
+    assigns other pids.
     """
     all_processes = processes.user_processes()
     parent_pids = set(processes.ancestors(os.getpid()))
@@ -71,8 +71,9 @@ def clean_node(
 
     Returns:
         ``unattributed``: processes that may belong to a job, ``{pid, name, command, seconds}``. ``jobs``: for each job
-        its ``processes``, those that still run (``survivors``), and those of the caller (``spared``), ``{pid, name}``;
-        its ``files``, the ``removed`` ones, and those that are ``left``, ``{path, why, doubtful}``.
+            the ``processes`` of the job, the ``survivors`` that still run, and the ``spared`` processes of this
+            command, each ``{pid, name}``; the ``files`` of the job, the ``removed`` files, and the files that are
+            ``left``, each ``{path, why, doubtful}``.
     """
     all_processes = processes.user_processes()
     spared_pids = _spared_pids(caller, all_processes)
@@ -138,7 +139,7 @@ def _end_processes(
     def find_running() -> dict[JobIdentity, list[Process]]:
         all_processes = processes.user_processes()
         for job, job_processes in known_processes.items():
-            # a known process stays attributed: after its parent's end, nothing may link it to its job
+            # keep known processes: after the end of its parent, a process may no longer be linked to its job
             alive_processes = {
                 pid: process
                 for pid, process in job_processes.items()

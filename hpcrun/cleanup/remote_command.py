@@ -65,7 +65,7 @@ def run_on_nodes(
                 reply_count, replies.by_node = len(replies.by_node), _parse_replies(_read_all(stdout_file))
                 if len(replies.by_node) > reply_count:
                     deadline = max(deadline, time.monotonic() + REPLY_GAP_SECONDS)
-            _end_process(process, at_once=replies.timed_out)
+            _end_process(process, without_grace=replies.timed_out)
         replies.by_node = _parse_replies(_read_all(stdout_file))
         replies.stderr_lines = [line for line in _read_all(stderr_file).splitlines() if line.strip()]
         if process.returncode and not replies.stderr_lines:
@@ -83,10 +83,10 @@ def _read_all(file: Any) -> str:
     return str(file.read().decode(errors="replace"))
 
 
-def _end_process(process: subprocess.Popen[bytes], *, at_once: bool) -> None:
+def _end_process(process: subprocess.Popen[bytes], *, without_grace: bool) -> None:
     """End a command; give it time to exit by itself unless it timed out."""
     with suppress(subprocess.TimeoutExpired):
-        process.wait(0 if at_once else REPLY_GAP_SECONDS)
+        process.wait(0 if without_grace else REPLY_GAP_SECONDS)
         return
     process.terminate()  # srun then releases its allocation
     with suppress(subprocess.TimeoutExpired):

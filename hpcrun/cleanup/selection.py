@@ -1,4 +1,4 @@
-"""Selects the jobs after which to clean up, and finds their nodes."""
+"""Selects the jobs to clean up after, and finds their nodes."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class Target:
         return sorted([*self.run.directory.glob("hostfile"), *self.run.directory.glob(".hostfile.*")])
 
 
-def select_targets(words: Sequence[str], *, everything: bool, hostfile: Path | None) -> tuple[list[Target], list[str]]:
+def select_targets(words: Sequence[str], *, all_jobs: bool, hostfile: Path | None) -> tuple[list[Target], list[str]]:
     """Select the jobs to clean up after.
 
     Args:
         words: Jobs as for `hpcrun.jobs.run_selection.select_runs`, or names of scripts that jobs ran. If empty, all
             ended jobs of this user are selected.
-        everything: Select all ended jobs of this user; not allowed together with words.
+        all_jobs: Select all ended jobs of this user; not allowed together with words.
         hostfile: The nodes to clean, instead of those on which each job ran.
 
     Returns:
@@ -85,20 +85,22 @@ def select_targets(words: Sequence[str], *, everything: bool, hostfile: Path | N
     Raises:
         HpcrunError: No job matches, or the records of a job are not trusted.
     """
-    if everything and words:
+    if all_jobs and words:
         raise HpcrunError("both jobs and --all given", hint="hpcrun cleanup JOB ..., or hpcrun cleanup --all")
     hosts = tuple(host.name for host in Allocation.from_hostfile(hostfile).hosts) if hostfile else ()
     if not words:
-        selected = [(run, False) for run in runs.list_runs() if run.job_id and not _is_clean(run)]
+        selected_runs = [(run, False) for run in runs.list_runs() if run.job_id and not _is_clean(run)]
     else:
-        selected = list({run.directory: (run, exact) for word in words for run, exact in _find_runs(word)}.values())
+        selected_runs = list(
+            {run.directory: (run, exact) for word in words for run, exact in _find_runs(word)}.values()
+        )
     targets, messages = [], []
-    selected, rejected = _split_trusted(selected)
-    if rejected and (any(exact for exact, _ in rejected) or not (selected or not words)):
+    selected_runs, rejected = _split_trusted(selected_runs)
+    if rejected and (any(exact for exact, _ in rejected) or not (selected_runs or not words)):
         raise next(error for exact, error in sorted(rejected, key=lambda one: not one[0]))
     messages += [str(error) for _, error in rejected]
-    job_states = schedulers.query_states([run for run, _ in selected])
-    for run, exact in selected:
+    job_states = schedulers.query_states([run for run, _ in selected_runs])
+    for run, exact in selected_runs:
         state = job_states[run]
         nodes = hosts or job_nodes(run, state)
         if state.name == "UNKNOWN" and not nodes:
@@ -110,7 +112,7 @@ def select_targets(words: Sequence[str], *, everything: bool, hostfile: Path | N
             subject = f"job {run.job_id} ({run.name}) is {state.name}"
             messages.append(f"{subject} and left alone: hpcrun cleanup {run.job_id} ends it")
     if words and not targets:
-        by_group = not any(exact for _, exact in selected)
+        by_group = not any(exact for _, exact in selected_runs)
         raise HpcrunError("; ".join(messages), hint="name a job by its id to end it" if by_group else None)
     return targets, messages
 
@@ -126,11 +128,11 @@ def _last_write(run: Run) -> float:
 
 
 def _split_trusted(
-    selected: Sequence[tuple[Run, bool]],
+    selected_runs: Sequence[tuple[Run, bool]],
 ) -> tuple[list[tuple[Run, bool]], list[tuple[bool, HpcrunError]]]:
-    """Return the runs with trusted records, and the errors of all other runs, each with its flag of `_find_runs`."""
+    """Return the runs with trusted records, each with its flag from `_find_runs`, and the errors of all other runs."""
     trusted_runs, errors = [], []
-    for run, exact in selected:
+    for run, exact in selected_runs:
         try:
             record_trust.require_trusted(run)
             trusted_runs.append((run, exact))
@@ -142,24 +144,24 @@ def _split_trusted(
 def _find_runs(word: str) -> list[tuple[Run, bool]]:
     """Return the runs that a word selects, each with a flag: True if the word names this run, False for a pattern."""
     try:
-        selected = run_selection.select_runs([word], purpose="modify")
+        selected_runs = run_selection.select_runs([word], purpose="modify")
     except run_selection.MissingRunError as error:
-        selected = [run for run in error.runs if run.job_id]
-        if not selected:
+        selected_runs = [run for run in error.runs if run.job_id]
+        if not selected_runs:
             raise
     except HpcrunError:
         script = Path(word).name
-        selected = [run for run in runs.list_runs() if run.job_id and script in map(_file_name, run.spec.argv[:2])]
-        if not selected:
+        selected_runs = [run for run in runs.list_runs() if run.job_id and script in map(_file_name, run.spec.argv[:2])]
+        if not selected_runs:
             raise
-        return [(run, False) for run in selected]
-    if not any(run.job_id for run in selected):
-        if fault := selected[0].faults.get("submitted.json"):
+        return [(run, False) for run in selected_runs]
+    if not any(run.job_id for run in selected_runs):
+        if fault := selected_runs[0].faults.get("submitted.json"):
             raise HpcrunError(
-                f"{selected[0].directory}/submitted.json {fault}", hint="hpcrun did not write it like that"
+                f"{selected_runs[0].directory}/submitted.json {fault}", hint="hpcrun did not write it like that"
             )
-        raise HpcrunError(f"{selected[0].directory} was never submitted", hint="there is nothing to clean up")
-    return [(run, not run_selection.is_wildcard(word)) for run in selected if run.job_id]
+        raise HpcrunError(f"{selected_runs[0].directory} was never submitted", hint="there is nothing to clean up")
+    return [(run, not run_selection.is_wildcard(word)) for run in selected_runs if run.job_id]
 
 
 def _file_name(path: str) -> str:

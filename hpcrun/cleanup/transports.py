@@ -19,7 +19,7 @@ class Transport:
 
     Attributes:
         kind: ``here``: on this host; ``ssh``: over ssh; ``step``: as a step of a running job; ``job``: as a new job.
-        python: The Python interpreter that runs the program; python3 on nodes that do not have it.
+        python: The Python interpreter that runs the program; a node without this interpreter uses python3.
         options: The srun options that select the running job, or that describe the new job.
     """
 
@@ -41,7 +41,7 @@ class Transport:
         """
         if self.kind == "here":
             return [sys.executable, "-IS", "-"]
-        # the job's own Python if the node has it
+        # the job's Python if the node has it
         python = ["sh", "-c", 'command -v "$0" >/dev/null 2>&1 && exec "$0" -IS -; exec python3 -IS -', self.python]
         if self.kind == "ssh":
             return [*_SSH, "--", *nodes, shlex.join(python)]

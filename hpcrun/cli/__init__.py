@@ -3,6 +3,6 @@
 import atexit
 import gc
 
-# Most commands run for less than a second; garbage collection would take a fifth of it, mostly at exit.
+# Most commands run for less than a second; garbage collection, mostly at exit, would take a fifth of that time.
 gc.set_threshold(200_000)
 atexit.register(gc.freeze)

@@ -1,4 +1,4 @@
-"""Resource lists of other batch systems, as options of hpcrun: ``-l nodes=2:ppn=4,walltime=1:00:00``."""
+"""Translates resource lists of other batch systems, such as ``-l nodes=2:ppn=4``, to options of hpcrun."""
 
 from __future__ import annotations
 
@@ -19,23 +19,30 @@ _NAMES = {
     "--mem": "mem vmem pmem h_vmem mem_free s_vmem",
     "--time": "walltime h_rt s_rt",
 }
-"""What PBS, Grid Engine and LSF call each option."""
+"""Names of options in PBS, Grid Engine and LSF, by hpcrun's option."""
 
 _OPTIONS = {name: option for option, names in _NAMES.items() for name in names.split()}
 
 
 def translate_resources(lists: Sequence[str]) -> list[str]:
-    """Return options of hpcrun for resource lists; those without one are left out.
+    """Return hpcrun's options for resource lists; resources for which hpcrun has no option are left out.
 
     Args:
         lists: The values of PBS's or Grid Engine's ``-l``, such as ``select=2:ncpus=8:ngpus=4`` and ``h_rt=3600``.
     """
-    given = dict(pair.partition("=")[::2] for text in lists for pair in re.split("[,:](?=[a-z_]+=)", text))
-    found = {_OPTIONS[name]: _adapt(_OPTIONS[name], value) for name, value in given.items() if name in _OPTIONS}
-    if "mpiprocs" in given and found.get("--cpus-per-task", "").isdigit():  # ncpus are those of all ranks of a node
-        ranks = int(given["mpiprocs"]) if given["mpiprocs"].isdigit() else 1
-        found["--cpus-per-task"] = str(max(1, int(found["--cpus-per-task"]) // max(1, ranks)))
-    return [f"{option}={value}" for option, value in sorted(found.items(), key=lambda one: [*_NAMES].index(one[0]))]
+    requested = dict(pair.partition("=")[::2] for text in lists for pair in re.split("[,:](?=[a-z_]+=)", text))
+    options_by_name = {
+        _OPTIONS[name]: _adapt(_OPTIONS[name], value) for name, value in requested.items() if name in _OPTIONS
+    }
+    if (
+        "mpiprocs" in requested and options_by_name.get("--cpus-per-task", "").isdigit()
+    ):  # ncpus counts the cores of all ranks on a node
+        ranks = int(requested["mpiprocs"]) if requested["mpiprocs"].isdigit() else 1
+        options_by_name["--cpus-per-task"] = str(max(1, int(options_by_name["--cpus-per-task"]) // max(1, ranks)))
+    return [
+        f"{option}={value}"
+        for option, value in sorted(options_by_name.items(), key=lambda one: [*_NAMES].index(one[0]))
+    ]
 
 
 def _adapt(option: str, value: str) -> str:

@@ -60,9 +60,9 @@ def cancel(
         )
     except run_selection.MissingRunError as raised:
         removed_runs, error = list(raised.runs), raised
-    named_singly = bool(words) and all(map(run_selection.names_one_run, words))
+    are_runs_named = bool(words) and all(map(run_selection.names_one_run, words))
     # a job in state UNKNOWN is cancelled only if the user named it; a pattern selects pending and running jobs
-    selected_rows = [row for row in matching if (not row.finished if named_singly else row.active)]
+    selected_rows = [row for row in matching if (not row.finished if are_runs_named else row.active)]
     without_directory = {
         run: current_state
         for run, current_state in find_jobs_without_directory(removed_runs).items()
@@ -108,7 +108,7 @@ def _confirm(jobs: "Sequence[tuple[str | None, str, str, str]]") -> None:
     """List jobs by id, name, state and run time, and ask once for confirmation.
 
     Raises:
-        HpcrunError: There is no terminal to ask on.
+        HpcrunError: There is no terminal on which to ask.
         Exit: The user declined.
     """
     from hpcrun.jobs.states import describe_state
@@ -152,7 +152,7 @@ def cancel_runs(runs: "Sequence[Run]") -> None:
 
     Raises:
         HpcrunError: The only job could not be cancelled.
-        Exit: At least one of several jobs could not be cancelled.
+        Exit: One or more of several jobs could not be cancelled.
     """
     from hpcrun.schedulers.stopping import stop
 

@@ -17,8 +17,8 @@ from hpcrun.errors import pluralize
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hpcrun.cleanup.node_cleanups import NodeCleanup, NodeResult
     from hpcrun.cleanup.selection import Target
-    from hpcrun.cleanup.visits import NodeResult, Visit
 
 WAIT_MESSAGE_SECONDS = 5.0
 """Time in s after which a message says that nodes have not answered yet."""
@@ -62,11 +62,10 @@ def cleanup(
 ) -> None:
     """End processes and remove files that jobs left on their nodes.
 
-    That is processes (also those that escaped from Slurm), segments in
-    /dev/shm, sockets, temporary folders named after the job, and its
-    hostfile. Only what certainly belongs to the job is touched; doubtful
-    files are listed. Without a JOB, it cleans up after all your ended jobs;
-    a job that still runs is listed, and ended only if you name it.
+    It ends processes (also those that escaped from Slurm), and removes segments in /dev/shm, sockets, temporary folders
+    named after the job, and the job's hostfile. It removes only files that certainly belong to the job, and lists
+    doubtful files. Without a JOB, it cleans up after all your ended jobs; a job that still runs is listed, and ended
+    only if you name it.
 
     Exit code 0: nothing is left. 1: something is left, or a node cannot be
     reached.
@@ -82,10 +81,10 @@ def cleanup(
     from hpcrun.cleanup import coordinator
     from hpcrun.cleanup.selection import select_targets
 
-    selected, notes = select_targets(jobs or (), everything=everything, hostfile=hostfile)
+    targets_to_clean, notes = select_targets(jobs or (), all_jobs=everything, hostfile=hostfile)
     for note in notes:
         output.message(note)
-    running_targets = [target for target in selected if target.is_active]
+    running_targets = [target for target in targets_to_clean if target.is_active]
     for target in running_targets:
         subject = f"job {target.run.job_id} ({target.run.name}) is {target.state.name}"
         if target.state.name == "UNKNOWN":
@@ -98,29 +97,40 @@ def cleanup(
     terminal = sys.stdin.isatty()
     # without a terminal, --force replaces the confirmation, but not for running jobs
     confirmed = yes or (force and not terminal and not running_targets)
-    unreached: list[NodeResult] = []
+    unreached_results: list[NodeResult] = []
     if dry_run or not confirmed:
-        results = _visit_nodes(coordinator.plan_visits(selected, dry_run=True, force=force, grace=grace))
-        unreached = [result for result in results if result.error]
-        has_leftovers_to_clean = _list_processes_and_files(selected, results) or bool(running_targets)
+        results = _run_node_cleanups(
+            coordinator.plan_node_cleanups(targets_to_clean, dry_run=True, force=force, grace=grace)
+        )
+        unreached_results = [result for result in results if result.error]
+        has_leftovers_to_clean = _list_processes_and_files(targets_to_clean, results) or bool(running_targets)
         if not dry_run and not has_leftovers_to_clean:
-            coordinator.record_clean_jobs(selected, results)
-        hostfiles = [str(file) for target in selected for file in target.hostfiles]
+            coordinator.record_clean_jobs(targets_to_clean, results)
+        hostfiles = [str(file) for target in targets_to_clean for file in target.hostfiles]
         if dry_run or not has_leftovers_to_clean:
-            _report(selected, results, hostfiles, as_json=as_json, cleaned=False, left=False)
+            _report(targets_to_clean, results, hostfiles, as_json=as_json, is_cleaned=False, has_leftover_files=False)
         if not terminal:
             hint = "--yes" if running_targets else "--yes (or --force)"
             output.message(f"nothing was ended or removed: there is no terminal to ask on, and {hint} was not given")
-            _report(selected, results, hostfiles, as_json=as_json, cleaned=False, left=True)
+            _report(targets_to_clean, results, hostfiles, as_json=as_json, is_cleaned=False, has_leftover_files=True)
         if not typer.confirm("End these processes and remove these files?", err=True):
-            _report(selected, results, hostfiles, as_json=as_json, cleaned=False, left=True)
-    selected = [coordinator.cancel_job(target) if target.is_active else target for target in selected]
-    unreachable = {(result.node, result.slurm_conf) for result in unreached}
-    visits = coordinator.plan_visits(selected, dry_run=False, force=force, grace=grace)
-    visits = [visit for visit in visits if (visit.node, visit.slurm_conf) not in unreachable]
-    results = [*_visit_nodes(visits), *unreached]
+            _report(targets_to_clean, results, hostfiles, as_json=as_json, is_cleaned=False, has_leftover_files=True)
+    targets_to_clean = [coordinator.cancel_job(target) if target.is_active else target for target in targets_to_clean]
+    unreachable_nodes = {(result.node, result.slurm_conf) for result in unreached_results}
+    node_cleanups = coordinator.plan_node_cleanups(targets_to_clean, dry_run=False, force=force, grace=grace)
+    node_cleanups = [
+        node_cleanup
+        for node_cleanup in node_cleanups
+        if (node_cleanup.node, node_cleanup.slurm_conf) not in unreachable_nodes
+    ]
+    results = [*_run_node_cleanups(node_cleanups), *unreached_results]
     _report(
-        selected, results, coordinator.record_clean_jobs(selected, results), as_json=as_json, cleaned=True, left=False
+        targets_to_clean,
+        results,
+        coordinator.record_clean_jobs(targets_to_clean, results),
+        as_json=as_json,
+        is_cleaned=True,
+        has_leftover_files=False,
     )
 
 
@@ -145,20 +155,20 @@ def _report(
     hostfiles: Sequence[str],
     *,
     as_json: bool,
-    cleaned: bool,
-    left: bool,
+    is_cleaned: bool,
+    has_leftover_files: bool,
 ) -> None:
     """Print the result of a cleanup, and exit with code 1 if processes or files are left."""
     from hpcrun.cleanup.coordinator import has_leftovers
 
     ids = {str(target.run.directory): target.run.job_id for target in targets}
-    failed = left or any(result.error or (cleaned and has_leftovers(result)) for result in results)
+    has_failed = has_leftover_files or any(result.error or (is_cleaned and has_leftovers(result)) for result in results)
     for result in results:
         if result.error:
             output.message(f"{result.node} was not reached: {result.error}")
         for run_dir, report in result.jobs.items():
             prefix = f"{result.node}: job {ids[run_dir]}:"
-            for process in report["survivors"] if cleaned else ():
+            for process in report["survivors"] if is_cleaned else ():
                 name = f"process {process['pid']} ({process['name']})"
                 output.message(f"{prefix} {name} ignored SIGTERM; --force sends SIGKILL")
             for process in report["spared"]:
@@ -186,14 +196,16 @@ def _report(
             }
             for result in results
         ]
-        output.value({"clean": not failed, "hostfiles_removed": list(hostfiles) if cleaned else [], "nodes": nodes})
+        output.value(
+            {"clean": not has_failed, "hostfiles_removed": list(hostfiles) if is_cleaned else [], "nodes": nodes}
+        )
     else:
-        _print_table(results, hostfiles, cleaned=cleaned)
-    raise typer.Exit(int(failed))
+        _print_table(results, hostfiles, is_cleaned=is_cleaned)
+    raise typer.Exit(int(has_failed))
 
 
 def _list_unattributed(result: NodeResult) -> None:
-    """Print processes that may belong to a job, which the user has to end."""
+    """Print processes that may belong to a job; the user has to end them."""
     if not result.unattributed:
         return
     process_count = "1 process" if len(result.unattributed) == 1 else f"{len(result.unattributed)} processes"
@@ -208,16 +220,16 @@ def _list_unattributed(result: NodeResult) -> None:
         output.message(f"{result.node}: and {len(result.unattributed) - MAX_LISTED_PROCESSES} more; --json lists all")
 
 
-def _visit_nodes(visits: Sequence[Visit]) -> list[NodeResult]:
-    """Visit nodes, and print a message if they do not answer soon."""
-    from hpcrun.cleanup.visits import visit_nodes
+def _run_node_cleanups(node_cleanups: Sequence[NodeCleanup]) -> list[NodeResult]:
+    """NodeCleanup nodes, and print a message if they do not answer soon."""
+    from hpcrun.cleanup.node_cleanups import run_node_cleanups
 
-    message = f"waiting for {pluralize(len(visits), 'node')}: Slurm may run its Prolog there first"
+    message = f"waiting for {pluralize(len(node_cleanups), 'node')}: Slurm may run its Prolog there first"
     timer = threading.Timer(WAIT_MESSAGE_SECONDS, output.message, [message])
-    if any(transport.uses_slurm for visit in visits for transport in visit.transports):
+    if any(transport.uses_slurm for node_cleanup in node_cleanups for transport in node_cleanup.transports):
         timer.start()
     try:
-        return visit_nodes(visits)
+        return run_node_cleanups(node_cleanups)
     finally:
         timer.cancel()
 
@@ -229,23 +241,25 @@ def _removal_command(node: str, path: str) -> str:
     return f"; to remove it: {command_line if is_local_host(node) else shlex.join(['ssh', node, command_line])}"
 
 
-def _print_table(results: Sequence[NodeResult], hostfiles: Sequence[str], *, cleaned: bool) -> None:
+def _print_table(results: Sequence[NodeResult], hostfiles: Sequence[str], *, is_cleaned: bool) -> None:
     rows: list[list[object]] = []
     for result in results:
         reports: list[dict[str, Any]] = list(result.jobs.values())
         survivors = sum(len(report["survivors"]) for report in reports)
         processes = sum(len(report["processes"]) for report in reports)
-        files = sum(len(report["removed" if cleaned else "files"]) for report in reports)
-        left_count = sum(len(report["left"]) for report in reports) + (survivors if cleaned else 0)
+        files = sum(len(report["removed" if is_cleaned else "files"]) for report in reports)
+        leftover_count = sum(len(report["left"]) for report in reports) + (survivors if is_cleaned else 0)
         if result.error:
             rows.append([result.node, "", "", "not reached"])
-        elif processes or files or left_count:
-            rows.append([result.node, max(processes - survivors, 0) if cleaned else processes, files, left_count])
+        elif processes or files or leftover_count:
+            rows.append(
+                [result.node, max(processes - survivors, 0) if is_cleaned else processes, files, leftover_count]
+            )
     if rows:
-        headings = ("processes ended", "files removed", "left") if cleaned else ("processes", "files", "in doubt")
+        headings = ("processes ended", "files removed", "left") if is_cleaned else ("processes", "files", "in doubt")
         output.table(("node", *headings), rows)
     if hostfiles:
-        output.message(f"hostfiles{' removed' * cleaned}: {len(hostfiles)}")
+        output.message(f"hostfiles{' removed' * is_cleaned}: {len(hostfiles)}")
     if not rows and not hostfiles:
         is_doubtful = any(result.unattributed for result in results)
         message = "nothing that certainly belongs to a job is left" if is_doubtful else "there is nothing to clean up"

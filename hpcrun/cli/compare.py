@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 
 def compare(
     jobs: Jobs = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also show values that are equal in all runs.")] = False,
+    all_values: Annotated[bool, typer.Option("--all", help="Also show values that are equal in all runs.")] = False,
     script: Annotated[
-        bool, typer.Option("--script", help="Also show a diff of each job script to the first run's.")
+        bool, typer.Option("--script", help="Also show a diff of each job script to the job script of the first run.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Show how runs differ.
 
-    Compares their inputs (script, arguments, resources, site, environment,
-    code, packages, modules) and their results (exit code, metrics). It reads
-    only the run directories and does not query Slurm.
+    Compares the inputs of runs (script, arguments, resources, site, environment, code, packages, modules) and their
+    results (exit code, metrics). The command reads only the run directories, and does not query Slurm.
 
     \b
     Examples:
@@ -47,7 +46,7 @@ def compare(
         raise HpcrunError(f"compare needs at least two runs: {problem}", hint=run_selection.SELECTION_HINT)
     records = [collect_facts(run) for run in runs]
     rows = comparing.compare_facts(records)
-    shown_rows = [row for row in rows if everything or row.differs]
+    shown_rows = [row for row in rows if all_values or row.differs]
     diffs = [comparing.diff_scripts(runs[0], run) for run in runs[1:]] if script else []
     if as_json:
         scripts = {"scripts": diffs} if script else {}

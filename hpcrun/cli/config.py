@@ -24,7 +24,7 @@ VARIABLES = {
 
 
 def config(as_json: Json = False) -> None:
-    """Show the folders of sites and templates, and the site's choice.
+    """Show the folders of sites and templates, and how the site was chosen.
 
     The first folder or file that sets a value overrides those below it.
 

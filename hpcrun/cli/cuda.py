@@ -40,7 +40,7 @@ def cuda(
     ] = None,
     link: Annotated[
         bool,
-        typer.Option("--link", hidden=True, help="With --shell, in a job: link its folder cuda to the files."),
+        typer.Option("--link", hidden=True, help="With --shell: link the files in the run directory."),
     ] = False,
     search: Annotated[bool, typer.Option("--search/--no-search", help="Site key cuda.search; default: search.")] = True,
     as_json: Json = False,

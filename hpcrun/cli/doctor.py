@@ -38,7 +38,7 @@ def doctor(
     account: Annotated[OptionalText, typer.Option("-A", "--account", metavar="NAME", help="Account to charge.")] = None,
     qos: Annotated[OptionalText, typer.Option("-q", "--qos", metavar="NAME", help="Quality of service.")] = None,
     time: Annotated[
-        OptionalText, typer.Option("-t", "--time", metavar="TIME", help="Time limit of that job; default: 5 minutes.")
+        OptionalText, typer.Option("-t", "--time", metavar="TIME", help="Time limit of the job; default: 5 minutes.")
     ] = None,
     gpus_per_node: Annotated[
         OptionalText, typer.Option("--gpus-per-node", metavar="[TYPE:]N", help="Number of GPUs to check on each node.")
@@ -60,8 +60,7 @@ def doctor(
     On the login node it checks Slurm, partitions, limits, account, GPU types
     and mpi.type; it runs the job script on this host with one process to
     check modules, Python, packages, MPI library, launcher and CUDA files;
-    and it checks run directories, clocks and environment. It submits
-    nothing, and leaves nothing behind.
+    and it checks run directories, clocks and environment. It submits no job, and removes its temporary files.
 
     With --in-job it also submits a short job with one rank on each node,
     which runs the same checks, starts MPI, and reports differences between
@@ -79,7 +78,8 @@ def doctor(
     from hpcrun.doctor import checks
     from hpcrun.doctor.context import create_context
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also if a shell made this process ignore SIGINT
+    # handle SIGINT even if a shell made this process ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _exit_on_signal)
     requested = {
         "nodes": nodes, "partition": partition, "account": account, "qos": qos, "time": time,
@@ -100,15 +100,15 @@ def doctor(
     if not as_json:
         show_findings(f"On this host, {os.uname().nodename}:", rows)
     job_rows, job_json = run_job(rows) if run_job else ([], {})
-    failed = any(row.severity == "error" for row in (*rows, *job_rows))
+    has_errors = any(row.severity == "error" for row in (*rows, *job_rows))
     if as_json:
         site_json = {"site": context.site.name, "chosen_by": context.loaded_site.chosen_by}
-        output.value({**site_json, "ok": not failed, "rows": [row.as_json() for row in rows], **job_json})
-    raise typer.Exit(int(failed))
+        output.value({**site_json, "ok": not has_errors, "rows": [row.as_json() for row in rows], **job_json})
+    raise typer.Exit(int(has_errors))
 
 
-def _exit_on_signal(number: int, _frame: object) -> None:
-    raise typer.Exit(128 + number)
+def _exit_on_signal(signal_number: int, _frame: object) -> None:
+    raise typer.Exit(128 + signal_number)
 
 
 def _report_invalid_site(site: str | None, error: HpcrunError, *, as_json: bool) -> int:

@@ -36,7 +36,7 @@ def check_nodes(
         as_json: Print nothing.
 
     Returns:
-        The findings, and the keys of the JSON output that have them.
+        The findings, and the values of the JSON output, by key.
     """
     try:
         run, pending_reason = _run_job(context, plan, host_findings, timeout)
@@ -47,13 +47,13 @@ def check_nodes(
     else:
         nodes = in_job.wait_for_node_reports(run)
         rows = checks.check_job(context, run, nodes)
-    failed = any(row.severity == "error" for row in rows)
+    has_errors = any(row.severity == "error" for row in rows)
     # findings on the site file may explain the failure
-    rows += [row for row in host_findings if failed and row.check == "site file" and row.severity != "ok"]
+    rows += [row for row in host_findings if has_errors and row.check == "site file" and row.severity != "ok"]
     title = f"In job {run.job_id}, on {fold_hosts(node.host for node in nodes) or 'no node'}:"
-    facts = {**run.summary(), "run_dir": str(run.directory) if failed else None}
+    facts = {**run.summary(), "run_dir": str(run.directory) if has_errors else None}
     report = _report(context, rows, nodes, title=title, job_facts=facts, as_json=as_json)
-    short_job.remove_run(run, keep=failed)
+    short_job.remove_run(run, keep=has_errors)
     return report
 
 
@@ -82,7 +82,7 @@ def _report(
     job_facts: dict[str, Any] | None = None,
     as_json: bool,
 ) -> tuple[list[Finding], dict[str, Any]]:
-    """Print the findings and facts of a job's nodes; return the findings, and the keys of the JSON output."""
+    """Print the findings and facts of a job's nodes; return the findings, and the values of the JSON output, by key."""
     facts = node_differences.compare_hosts(nodes, context.host_report)
     rows = [*rows, *node_differences.warn_of_differences(facts)]
     if not as_json:
@@ -101,14 +101,14 @@ def _report(
     return rows, {**report, "here": host_facts, "nodes": [node.all_values for node in nodes]}
 
 
-def _show_facts(facts: Sequence[HostFact], measured: Sequence[tuple[str, str, str]]) -> None:
+def _show_facts(facts: Sequence[HostFact], measurements: Sequence[tuple[str, str, str]]) -> None:
     """Print the facts in which hosts differ, then those that are equal on all hosts."""
     marks = {"nodes": "nodes differ", "here": "differs here", "": ""}
     cells = []
     for fact in sorted(facts, key=lambda fact: ["nodes", "here", ""].index(fact.differs)):
         for number, (value, hosts) in enumerate(fact.hosts_by_value()):
             cells.append((marks[fact.differs], fact.name, value, hosts) if number == 0 else ("", "", value, hosts))
-    for name, nodes, host_value in measured:
+    for name, nodes, host_value in measurements:
         cells.append(("", name, nodes, "nodes"))
         cells += [("", "", host_value, "here")] if host_value and host_value != nodes else []
     output.table(("", "fact", "value", "where"), cells, colours=COLOURS, max_lines=None)

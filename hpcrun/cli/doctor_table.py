@@ -1,4 +1,4 @@
-"""Findings of ``hpcrun doctor`` as tables."""
+"""Prints the findings of ``hpcrun doctor`` as tables."""
 
 from __future__ import annotations
 

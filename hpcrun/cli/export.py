@@ -23,7 +23,7 @@ class Format(StrEnum):
     onnx = "onnx"
 
 
-_ENDINGS = {Format.savedmodel: "", Format.keras: ".keras", Format.onnx: ".onnx"}
+_FILE_SUFFIXES = {Format.savedmodel: "", Format.keras: ".keras", Format.onnx: ".onnx"}
 
 
 def export(
@@ -41,8 +41,8 @@ def export(
 ) -> None:
     """Export the saved model of a job for other programs.
 
-    It has its preprocessing inside, and takes images as uint8. The names of
-    its classes are written beside it (labels.txt).
+    The exported model contains the preprocessing, and takes images as uint8. The class names are written to labels.txt
+    in the same folder.
 
     \b
     Examples:
@@ -52,19 +52,19 @@ def export(
     from hpcrun.jobs.run_arguments import find_run_or_file
 
     source = find_run_or_file(model)
-    target = (output or Path(source.stem + _ENDINGS[export_format])).absolute()
+    target = (output or Path(source.stem + _FILE_SUFFIXES[export_format])).absolute()
     if target.exists():
         raise HpcrunError(f"{target} exists", hint="give another PATH with -o, or remove it first")
     if not target.parent.is_dir():
         raise HpcrunError(f"there is no folder {target.parent}", hint="create it first, or give another PATH")
-    if (ending := _ENDINGS[export_format]) and target.suffix != ending:
+    if (ending := _FILE_SUFFIXES[export_format]) and target.suffix != ending:
         raise HpcrunError(f"--output={output}: a file of this format ends in {ending}", hint=f"-o {output}{ending}")
     request = {"model": str(source), "best": best, "format": export_format.value, "output": str(target)}
     cli_output.message(f"exporting {source} ...")
-    written = keras_program.call("export_model", request)
+    exported_model = keras_program.call("export_model", request)
     if as_json:
-        cli_output.value(written)
+        cli_output.value(exported_model)
         return
-    names = f", with the names of its classes in {written['labels']}" if written["labels"] else ""
-    cli_output.message(f"exported {written['model']}{names}:")
-    print(written["output"])
+    names = f", with the names of its classes in {exported_model['labels']}" if exported_model["labels"] else ""
+    cli_output.message(f"exported {exported_model['model']}{names}:")
+    print(exported_model["output"])

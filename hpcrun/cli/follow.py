@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
 
 RANK_ERROR = re.compile(r"^\[rank \d+/\d+ on .*", re.MULTILINE)
-"""The beginning of an error that `hpcrun.train` prints."""
+"""The beginning of each error message of `hpcrun.train`."""
 
 CONSEQUENCE = "(after rank "
 """The text by which `hpcrun.train` marks an error that another rank's error may have caused."""
@@ -36,7 +36,7 @@ MAX_LOG_BYTES = 1 << 22
 
 
 class Interrupts:
-    """Counts signals that end the job instead of this process; installed before the job is submitted.
+    """Signal handlers that count signals which cancel the job; they are installed before the job is submitted.
 
     Args:
         signals: The signals to count.
@@ -48,8 +48,8 @@ class Interrupts:
         for number in signals:
             signal.signal(number, self._handle)
 
-    def _handle(self, number: int, _frame: object) -> None:
-        self.received = self.received or number
+    def _handle(self, signal_number: int, _frame: object) -> None:
+        self.received = self.received or signal_number
         self.count += 1
 
 
@@ -88,7 +88,7 @@ def follow(run: Run, *, cancel_signals: tuple[signal.Signals, ...], as_json: boo
             _cancel(run, interrupts, print_logs)
             break
     run = Run(run.directory)
-    return _report_end(run, as_json=as_json, signalled=interrupts.received)
+    return _report_end(run, as_json=as_json, signal_number=interrupts.received)
 
 
 def _cancel(run: Run, interrupts: Interrupts, print_logs: Callable[[], None]) -> None:
@@ -108,23 +108,23 @@ def _cancel(run: Run, interrupts: Interrupts, print_logs: Callable[[], None]) ->
         output.message(f"{format_stop(stopped_job)}; run directory: {run.directory}")
 
 
-def _report_end(run: Run, *, as_json: bool, signalled: int | None) -> int:
+def _report_end(run: Run, *, as_json: bool, signal_number: int | None) -> int:
     """Print how a job ended, and return its exit code."""
     from hpcrun.jobs import states
 
     record = run.end_record()
     state = states.state_from_record(record) if record and not record.may_restart else schedulers.query_state(run)
-    exit_status = 128 + signalled if signalled else exit_code(run, state)
+    exit_status = 128 + signal_number if signal_number else exit_code(run, state)
     if as_json:
         end_values = {
-            "state": "CANCELLED" if signalled else state.name,
+            "state": "CANCELLED" if signal_number else state.name,
             "exit_code": exit_status,
             "result": masked_result(run) or None,
         }
         output.value({**run.summary(), **end_values})
     elif exit_status == 0:
         show_result(run)
-    elif not signalled:
+    elif not signal_number:
         show_failure(run, state)
     return exit_status
 
@@ -164,16 +164,16 @@ def _error_missing_in_job_log(run: Run) -> tuple[int, str] | None:
     return min(errors)[2:] if errors else None
 
 
-def show_result(run: Run, *, everything: bool = False) -> None:
+def show_result(run: Run, *, all_keys: bool = False) -> None:
     """Print the metrics of a run as a table.
 
     Args:
         run: The run.
-        everything: Print all keys of the result; by default only the well-known keys, or all if there are none.
+        all_keys: Print all keys of the result; by default only the well-known keys, or all if there are none.
     """
     result = masked_result(run)
     known_keys = [key for key in RESULT_LABELS if key in result]
-    other_keys = [key for key in result if key not in RESULT_LABELS] if everything or not known_keys else []
+    other_keys = [key for key in result if key not in RESULT_LABELS] if all_keys or not known_keys else []
     rows = [
         (RESULT_LABELS.get(key, key.replace("_", " ")), format_value(result[key])) for key in [*known_keys, *other_keys]
     ]

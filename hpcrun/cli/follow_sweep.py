@@ -1,4 +1,4 @@
-"""Follow the tasks of a sweep to their end: print a line when one starts or ends, and a table of metrics."""
+"""Follow the tasks of a sweep: print a line when a task starts or ends, and a table of metrics at the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
 
 EXIT_RECORD_SECONDS = 1.0
-"""The interval in s at which exit records of running tasks are read; they show an end earlier than Slurm."""
+"""The interval in s at which exit records of running tasks are read; exit records show the end of a task earlier than
+Slurm."""
 
 
 def follow(sweep: Run, *, cancel_signals: tuple[signal.Signals, ...], as_json: bool) -> int:
@@ -69,7 +70,7 @@ def exit_codes(states: Mapping[Run, State]) -> list[int]:
 def until_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[Run]]]:
     """Yield the states of all tasks and the tasks with a new state, until all have ended or Slurm lost them.
 
-    Yields every `POLL_SECONDS`; the scheduler is queried less often.
+    The generator yields every `POLL_SECONDS`, but queries the scheduler less often.
 
     Args:
         tasks: Tasks of one sweep, all of them submitted.
@@ -119,10 +120,10 @@ def format_change(task: Run, state: State) -> str:
 
 
 def _cancel(sweep: Run, states: dict[Run, State], interrupts: Interrupts) -> None:
-    unfinished = [task for task, state in states.items() if not state.finished]
-    output.message(f"\ncancelling {len(unfinished)} tasks of {sweep.name} ... (Ctrl+C again: kill them now)")
-    stops = stop(unfinished, CancelProgress(lambda: interrupts.count > 1))
-    # an error counts only if the task has not ended meanwhile
+    unfinished_tasks = [task for task, state in states.items() if not state.finished]
+    output.message(f"\ncancelling {len(unfinished_tasks)} tasks of {sweep.name} ... (Ctrl+C again: kill them now)")
+    stops = stop(unfinished_tasks, CancelProgress(lambda: interrupts.count > 1))
+    # report the error only if the task has not ended in the meantime
     errors = [
         stopped_task.error
         for stopped_task in stops
@@ -131,4 +132,4 @@ def _cancel(sweep: Run, states: dict[Run, State], interrupts: Interrupts) -> Non
     for error in errors:
         output.message(f"ERROR: {error}")
     if not errors:
-        output.message(f"{len(unfinished)} tasks cancelled; their run directories are in {sweep.directory}")
+        output.message(f"{len(unfinished_tasks)} tasks cancelled; their run directories are in {sweep.directory}")

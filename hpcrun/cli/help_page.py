@@ -1,6 +1,6 @@
 """The help page of a command: options in panels, each with its complete name and one sentence of description.
 
-Pages are plain text. Importing rich, Typer's own layout, would double the time of ``--help``, and cuts long names.
+Pages are plain text. Typer's own layout imports rich, which would double the time of ``--help``, and cuts long names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
 USAGE_ERROR: Any = BadParameter.__mro__[1]
-"""Click's UsageError, which Typer has under a private name."""
+"""Click's UsageError, which Typer imports under a private name."""
 
 _EMPTY = "if it is the value of a variable, set that first"
 NO_SHORT_NAME = " " * len("-h, ")
@@ -65,10 +65,10 @@ class Command(TyperCommand):
             if wrong_value := next(
                 (value for value in typed_values if short_name and str(value).startswith("=")), None
             ):
-                typed = f"{ctx.command_path}: {short_name}{wrong_value}"
+                typed_option = f"{ctx.command_path}: {short_name}{wrong_value}"
                 long_form = f", or {name}{wrong_value}" if len(name) > 2 else ""
                 hint = f"{short_name} {shlex.quote(wrong_value[1:])}{long_form}"
-                raise HpcrunError(f"{typed}: a short option and its value have no = between them", hint=hint)
+                raise HpcrunError(f"{typed_option}: a short option and its value have no = between them", hint=hint)
         if "" in extra_arguments:
             raise HpcrunError(f"{ctx.command_path}: an argument is empty", hint=f"leave it out; {_EMPTY}")
 
@@ -88,7 +88,7 @@ class Group(TyperGroup):
         """Write the commands by panel, and the options."""
         commands = [self.commands[name] for name in self.list_commands(ctx)]
         width = max((len(command.name or "") for command in commands), default=0)
-        described = (
+        rows = (
             (
                 getattr(command, "rich_help_panel", None) or COMMANDS,
                 (command.name or "").ljust(width),
@@ -96,7 +96,7 @@ class Group(TyperGroup):
             )
             for command in commands
         )
-        _write_panels(formatter, [*described, *_parameters(self, ctx)])
+        _write_panels(formatter, [*rows, *_parameters(self, ctx)])
 
 
 def _write_panels(formatter: Any, rows: Iterable[tuple[str, str, str]]) -> None:

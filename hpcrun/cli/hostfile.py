@@ -51,9 +51,8 @@ def hostfile(
 ) -> None:
     """Write the hostfile of the current job.
 
-    It reads the variables that Slurm, Carme, PBS, LSF or OAR set, and runs
-    none of their commands, so it works in containers too. Outside a job it
-    lists this host, with one task.
+    It reads only variables of Slurm, Carme, PBS, LSF or OAR, and runs none of their commands; so it also works in
+    containers. Outside a job it lists this host, with one task.
 
     \b
     --format   lines         for
@@ -86,7 +85,7 @@ def _write(path: Path, text: str) -> None:
     temporary_file = path.parent / f".{path.name}.{os.uname().nodename}.{os.getpid()}"
     try:
         if path.is_symlink() or (path.exists() and not path.is_file()):
-            # renaming would replace a pipe, or a link such as /dev/stdout
+            # renaming a temporary file would replace a pipe, or a link such as /dev/stdout
             path.write_text(text, encoding="utf-8")
             return
         with open(temporary_file, "w", encoding="utf-8", opener=permissions.opener) as stream:

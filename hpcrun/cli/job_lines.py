@@ -35,7 +35,7 @@ class _Part:
 
 @dataclass
 class JobLine:
-    """The arguments of ``hpcrun submit`` or ``hpcrun run``, in parts.
+    """The arguments of ``hpcrun submit`` or ``hpcrun run``, split into options and other words.
 
     Attributes:
         argv: The command and its arguments, as ``submit train.py``.
@@ -67,11 +67,11 @@ class JobLine:
 
     @property
     def starts_script(self) -> bool:
-        """Whether the launcher starts a Python script, and not a module or another program."""
+        """Whether the launcher starts a Python script, rather than a module or another program."""
         return _is_script(self._launched()[1])
 
     def corrected(self) -> str:
-        """Return the line without a launcher: hpcrun's options before ``--``, the program's arguments after it."""
+        """Return the line without a launcher: hpcrun's options, ``--``, and the program's arguments."""
         if self.launcher:
             options, program_arguments = self._launched()
             return (
@@ -84,17 +84,17 @@ class JobLine:
         other_parts = [part for index, part in enumerate(self.parts) if part.kind != OPTION and index != target_index]
         program_arguments = [*(word for part in other_parts for word in part.words), *self.behind]
         if self.argv[0] != "resubmit" and is_program(self.target):
-            is_here = "." in self.target or Path(self.target).exists()
+            is_file = "." in self.target or Path(self.target).exists()
             starter = find_interpreter(Path(self.target)) if Path(self.target).is_file() else []
-            needs_prefix = is_here and not starter and "/" not in self.target and not shutil.which(self.target)
+            needs_prefix = is_file and not starter and "/" not in self.target and not shutil.which(self.target)
             return self._join(options, [], [*starter, f"{'./' * needs_prefix}{self.target}", *program_arguments])
         return self._join(options, [self.target] if self.target else [], program_arguments)
 
     def translated(self) -> str:
         """Return the corrected line of another command, whose options before the target become hpcrun's."""
-        first = next((number for number, part in enumerate(self.parts) if part.kind == _WORD), len(self.parts))
+        target_index = next((number for number, part in enumerate(self.parts) if part.kind == _WORD), len(self.parts))
         words = [
-            self._translate(part) if part.kind == _UNKNOWN and number < first else part.words
+            self._translate(part) if part.kind == _UNKNOWN and number < target_index else part.words
             for number, part in enumerate(self.parts)
         ]
         behind = ["--", *self.behind] if self.behind else []
@@ -126,11 +126,11 @@ class JobLine:
             words_behind = words_behind[1:]
         return options, words_behind or ["SCRIPT"]
 
-    def _options_after(self, number: int, options: list[str]) -> list[str]:
-        return [*options, *(word for part in self.parts[number + 1 :] if part.kind == OPTION for word in part.words)]
+    def _options_after(self, index: int, options: list[str]) -> list[str]:
+        return [*options, *(word for part in self.parts[index + 1 :] if part.kind == OPTION for word in part.words)]
 
     def _translate(self, part: _Part) -> list[str]:
-        """Return hpcrun's option for a launcher's; nothing without one."""
+        """Return hpcrun's option for an option of a launcher; an empty list if hpcrun has none."""
         if part.words[0] == "-l":
             return translate_resources(part.words[1:])
         return _translate_option(part.words, self.params, count_nodes(self.argv))
@@ -166,20 +166,20 @@ class JobLine:
 
 
 def translate_options(lines: Sequence[str], params: Sequence[Any]) -> list[list[str]]:
-    """Return hpcrun's options for those of a batch script, each with its value; those without one are left out.
+    """Return hpcrun's options, with values, for the options of a batch script; unknown options are left out.
 
     Args:
-        lines: One option each: ``--nodes=2``, ``-l walltime=1:00:00``.
+        lines: Lines with one option each, such as ``--nodes=2`` or ``-l walltime=1:00:00``.
         params: Click's parameters of the command.
     """
-    known = {name for param in params for name in param.opts}
+    known_options = {name for param in params for name in param.opts}
     found: list[list[str]] = []
     for line in lines:
         match = re.fullmatch(r"(-\w|--?[\w-]+)[= ]*(.*)", line)
         name, value = match.groups() if match else (line, "")
         if name == "-l":
             found += [[option] for option in translate_resources([value])]
-        elif name in known - {"-o", "-e", "-W", "-x"}:
+        elif name in known_options - {"-o", "-e", "-W", "-x"}:
             found.append(shlex.split(assign(name, value)))
         else:
             found.append(_translate_option([name, value], params, 1))
@@ -187,13 +187,15 @@ def translate_options(lines: Sequence[str], params: Sequence[Any]) -> list[list[
 
 
 def _translate_option(words: Sequence[str], params: Sequence[Any], nodes: int) -> list[str]:
-    """Return hpcrun's option for another program's; nothing without one."""
+    """Return hpcrun's option for an option of another program; an empty list if hpcrun has none."""
     name, equals, value = words[0].partition("=")
     value = value if equals else "".join(words[1:2])
-    known = {name for param in params for name in param.opts}
+    known_options = {name for param in params for name in param.opts}
     names = {name.replace("_", "-"), f"-{name}"}  # Hydra's -ppn is --ppn
-    meant = next((option for option, words in OPTIONS.items() if names & {*words.split()} and option in known), "")
-    return shlex.split(assign(meant, adapt(value, name, meant, nodes))) if meant else []
+    option_name = next(
+        (option for option, words in OPTIONS.items() if names & {*words.split()} and option in known_options), ""
+    )
+    return shlex.split(assign(option_name, adapt(value, name, option_name, nodes))) if option_name else []
 
 
 def _is_script(words: Sequence[str]) -> bool:
@@ -244,12 +246,12 @@ def count_ranks_per_node(argv: Sequence[str]) -> int:
     """Return the number of ranks on each node that a command line requests."""
     line = f" {' '.join(argv)} "
     per_node = re.search(r" --(?:n-per-node|ntasks-per-node)[= ]([1-9]\d*) ", line)
-    in_all = re.search(r" (?:-n *|--ntasks[= ])([1-9]\d*) ", line)
-    return int(per_node[1]) if per_node else -(-int(in_all[1]) // count_nodes(argv)) if in_all else 1
+    rank_count = re.search(r" (?:-n *|--ntasks[= ])([1-9]\d*) ", line)
+    return int(per_node[1]) if per_node else -(-int(rank_count[1]) // count_nodes(argv)) if rank_count else 1
 
 
 def adapt(value: str, typed_option: str, option: str, nodes: int = 1) -> str:
-    """Return the value of an option of hpcrun that was typed under another name: ``4`` for ``--gres=gpu:4``.
+    """Convert the value of another program's option to a value of hpcrun's option: ``--gres=gpu:4`` to ``4``.
 
     Args:
         value: The value that was typed.

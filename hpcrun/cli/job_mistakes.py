@@ -1,4 +1,4 @@
-"""Mistakes of the lines that start jobs: launchers, programs and their arguments in the wrong place."""
+"""Explains mistakes in command lines that start jobs: launchers, programs and arguments in the wrong place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def explain_job(error: Any, path: str, argv: Sequence[str]) -> HpcrunError | None:
-    """Explain a mistake that only lines of ``hpcrun submit`` and ``hpcrun run`` have; None for others.
+    """Explain a mistake that is specific to ``hpcrun submit`` and ``hpcrun run``; return None for other mistakes.
 
     Args:
         error: Click's UsageError, with its context.
@@ -31,13 +31,13 @@ def explain_job(error: Any, path: str, argv: Sequence[str]) -> HpcrunError | Non
     line = JobLine(argv, error.ctx.command.params)
     if misplaced := _explain_misplaced(error, path, argv, line):
         return misplaced
-    extra = error.message.replace("(s)", "").partition("(")[2].rpartition(")")[0].split()
-    if not extra and not hasattr(error, "possibilities"):
+    extra_words = error.message.replace("(s)", "").partition("(")[2].rpartition(")")[0].split()
+    if not extra_words and not hasattr(error, "possibilities"):
         is_launched = line.launcher and isinstance(error, typer.BadParameter) and "-np" in argv
-        return _explain_launcher(line, path, extra) if is_launched else None
+        return _explain_launcher(line, path, extra_words) if is_launched else None
     if line.launcher and not _is_value_of_unknown(line.target, error, argv):
-        return _explain_launcher(line, path, extra)
-    return _explain_pair(line, path) or (_explain_extra(line, path, extra) if extra else None)
+        return _explain_launcher(line, path, extra_words)
+    return _explain_pair(line, path) or (_explain_extra(line, path, extra_words) if extra_words else None)
 
 
 def require_workload(ctx: Any, argv: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ def require_workload(ctx: Any, argv: Sequence[str]) -> None:
 
 
 def explain_file(line: JobLine, params: Sequence[Any]) -> str:
-    """Return the hint for a line whose target is a file, but no Python script."""
+    """Return the hint for a command line whose target is a file, but not a Python script."""
     file = Path(line.target)
     if hint := file_hints.advise(line.target, file):
         return hint
@@ -65,7 +65,7 @@ def explain_file(line: JobLine, params: Sequence[Any]) -> str:
 
 
 def _explain_misplaced(error: Any, path: str, argv: Sequence[str], line: JobLine) -> HpcrunError | None:
-    """Explain programs that hpcrun starts itself, and an option for all arguments; None for others."""
+    """Explain an option that names a program which hpcrun starts itself, or that contains all arguments; else None."""
     if line.target in PLACES:
         script = next((word for word in argv if word.endswith(".py")), "SCRIPT")
         hint = PLACES[line.target].format(line=f"{path} {shlex.quote(script)}")
@@ -81,16 +81,16 @@ def _explain_misplaced(error: Any, path: str, argv: Sequence[str], line: JobLine
 def _explain_arguments(name: str, path: str, argv: Sequence[str], params: Sequence[Any]) -> HpcrunError:
     """Explain an option with the program's own arguments: ``--args "--lr 0.1"``."""
     words = list(argv)
-    number = next(number for number, word in enumerate(words) if word.partition("=")[0] == name)
-    value = words[number].partition("=")[2] or "".join(words[number + 1 : number + 2])
-    end = number + (1 if "=" in words[number] else 2)
-    line = JobLine([*words[:number], *words[end:], *([] if "--" in words else ["--"]), *value.split()], params)
+    index = next(index for index, word in enumerate(words) if word.partition("=")[0] == name)
+    value = words[index].partition("=")[2] or "".join(words[index + 1 : index + 2])
+    end = index + (1 if "=" in words[index] else 2)
+    line = JobLine([*words[:index], *words[end:], *([] if "--" in words else ["--"]), *value.split()], params)
     hint = f"a program's own arguments go after --: {line.corrected()}"
     return HpcrunError(f"{path} has no option {name}", hint=hint)
 
 
 def hint_without_queue_command(argv: Sequence[str], params: Sequence[Any]) -> str:
-    """Return the hint for ``submit sbatch -N 2 job.sh``: the line without ``sbatch``, its options as hpcrun's."""
+    """Return the hint for ``submit sbatch -N 2 job.sh``: the line without ``sbatch``, and with hpcrun's options."""
     command = next(word for word in argv if word in QUEUE_COMMANDS)
     line = JobLine([word for word in argv if word != command], params)
     if line.target.endswith(".py") or not Path(line.target).is_file():
@@ -98,17 +98,27 @@ def hint_without_queue_command(argv: Sequence[str], params: Sequence[Any]) -> st
     return explain_file(line, params)
 
 
-def _translate_batch_script(line: JobLine, params: Sequence[Any], options: Sequence[str], launched: list[str]) -> str:
-    """Return the line of hpcrun for a batch script: its options, and what it launches."""
-    own = [word for part in line.parts if part.kind == OPTION for word in part.words]
-    given = {name for param in params for word in own if word.partition("=")[0] in param.opts for name in param.opts}
-    found = translate_options(options, params)
-    translated = [word for option in found if option[0].partition("=")[0] not in given for word in option]
-    argv = [line.argv[0], *translated, *own, *launched] if launched else [line.argv[0], *translated, *line.argv[1:]]
-    both = JobLine(argv, params).corrected()
-    if launched:
-        return f"hpcrun writes the job script, and starts what yours starts: {both}"
-    return f"hpcrun reads no #SBATCH lines; any program goes after --: {both}"
+def _translate_batch_script(
+    line: JobLine, params: Sequence[Any], options: Sequence[str], launched_words: list[str]
+) -> str:
+    """Return the command line of hpcrun that replaces a batch script: its options, and the program that it launches."""
+    line_options = [word for part in line.parts if part.kind == OPTION for word in part.words]
+    option_names = {
+        name for param in params for word in line_options if word.partition("=")[0] in param.opts for name in param.opts
+    }
+    script_options = translate_options(options, params)
+    added_words = [
+        word for option in script_options if option[0].partition("=")[0] not in option_names for word in option
+    ]
+    argv = (
+        [line.argv[0], *added_words, *line_options, *launched_words]
+        if launched_words
+        else [line.argv[0], *added_words, *line.argv[1:]]
+    )
+    corrected_line = JobLine(argv, params).corrected()
+    if launched_words:
+        return f"hpcrun writes the job script, and starts what yours starts: {corrected_line}"
+    return f"hpcrun reads no #SBATCH lines; any program goes after --: {corrected_line}"
 
 
 def explain_second_launcher(error: HpcrunError, ctx: Any, argv: Sequence[str]) -> HpcrunError:
@@ -121,19 +131,21 @@ def explain_second_launcher(error: HpcrunError, ctx: Any, argv: Sequence[str]) -
     """
     start = argv.index("--")
     line = JobLine([*argv[:start], Path(argv[start + 1]).name, *argv[start + 2 :]], ctx.command.params)
-    alone = (error.hint or "").partition("; ")[2]
-    return HpcrunError(error.message, hint=f"hpcrun starts the ranks: {line.corrected()}; {alone}")
+    alternative = (error.hint or "").partition("; ")[2]
+    return HpcrunError(error.message, hint=f"hpcrun starts the ranks: {line.corrected()}; {alternative}")
 
 
 def _is_value_of_unknown(word: str, error: Any, argv: Sequence[str]) -> bool:
-    """Return whether a word is the value of the option that Click does not know: ``--python /usr/bin/python3``."""
-    unknown = getattr(error, "option_name", "")
-    return unknown.startswith("--") and (unknown, word) in itertools.pairwise(argv)
+    """Return whether a word is the value of an unknown option, as in ``--python /usr/bin/python3``."""
+    unknown_option = getattr(error, "option_name", "")
+    return unknown_option.startswith("--") and (unknown_option, word) in itertools.pairwise(argv)
 
 
-def _explain_launcher(line: JobLine, path: str, extra: Sequence[str]) -> HpcrunError:
+def _explain_launcher(line: JobLine, path: str, extra_words: Sequence[str]) -> HpcrunError:
     name = line.launcher
-    message = f"{path} takes one workload or script, and got {' and '.join(filter(None, [name, ' '.join(extra)]))}"
+    message = (
+        f"{path} takes one workload or script, and got {' and '.join(filter(None, [name, ' '.join(extra_words)]))}"
+    )
     if not is_python(name):
         return HpcrunError(message, hint=f"hpcrun starts the ranks: {line.corrected()}")
     if not line.starts_script:
@@ -156,9 +168,9 @@ def _explain_pair(line: JobLine, path: str) -> HpcrunError | None:
             key, *values = [word for word in words[start:end] if word != "="]
             if values:
                 pair = f"{key}={','.join(values if name == 'NAME' else values[:1])}"
-                fixed = [*words[:start], pair, *(words[end:] if end else ())]
+                corrected_argv = [*words[:start], pair, *(words[end:] if end else ())]
                 message = f"{path}: {flag} {key} is not {param.metavar}"
-                return HpcrunError(message, hint=f"did you mean {shlex.join(['hpcrun', *fixed])}?")
+                return HpcrunError(message, hint=f"did you mean {shlex.join(['hpcrun', *corrected_argv])}?")
     return None
 
 
@@ -168,23 +180,27 @@ def _is_target(word: str) -> bool:
     return word.endswith(".py") or word in bundled_names() or Path(word).exists()
 
 
-def _explain_extra(line: JobLine, path: str, extra: Sequence[str]) -> HpcrunError:
+def _explain_extra(line: JobLine, path: str, extra_words: Sequence[str]) -> HpcrunError:
     """Explain arguments that follow the target of a job."""
-    argv, text = list(line.argv), " ".join(extra)
-    first = next((number for number, word in enumerate(argv) if extra[0] == word and number > 1), len(argv))
-    before = argv[first - 1] if first else ""
-    if "=" in text and "-x" in argv[:first]:
-        fixed = shlex.join(["hpcrun", *argv[:first], *(part for word in extra for part in ("-x", word))])
-        return HpcrunError(f"{path} takes one workload or script, and got more: {text}", hint=f"repeat -x: {fixed}")
-    option, equals, number = before.partition("=")
+    argv, text = list(line.argv), " ".join(extra_words)
+    extra_index = next((number for number, word in enumerate(argv) if extra_words[0] == word and number > 1), len(argv))
+    previous_word = argv[extra_index - 1] if extra_index else ""
+    if "=" in text and "-x" in argv[:extra_index]:
+        corrected_line = shlex.join(
+            ["hpcrun", *argv[:extra_index], *(part for word in extra_words for part in ("-x", word))]
+        )
+        return HpcrunError(
+            f"{path} takes one workload or script, and got more: {text}", hint=f"repeat -x: {corrected_line}"
+        )
+    option, equals, number = previous_word.partition("=")
     if not equals:
-        option, number = argv[first - 2] if first > 1 else "", before
+        option, number = argv[extra_index - 2] if extra_index > 1 else "", previous_word
     if number.isdigit() and _is_unit(text):
         size = f"{option}{equals or ' '}{number} {text}"
         return HpcrunError(f"{size}: a size has no space", hint=f"{option}={number}{text[0]}")
-    if option in _LISTS and before == number:  # -p main low
-        words = [*argv[:first], *argv[first + len(extra) :]]
-        words[words.index(before, first - 1)] = ",".join([before, *extra])
+    if option in _LISTS and previous_word == number:  # -p main low
+        words = [*argv[:extra_index], *argv[extra_index + len(extra_words) :]]
+        words[words.index(previous_word, extra_index - 1)] = ",".join([previous_word, *extra_words])
         return HpcrunError(
             f"{path}: {option} takes one list, and got more: {text}",
             hint=f"commas separate names: {shlex.join(['hpcrun', *words])}",

@@ -1,4 +1,4 @@
-"""Command-line parameters of jobs, which ``submit``, ``run``, ``resubmit`` and ``site test`` share."""
+"""Command-line parameters that ``submit``, ``run``, ``resubmit`` and ``site test`` share."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -28,7 +28,7 @@ def option(*names: str, help: str, metavar: str | None = None, panel: str = RESO
 
 @dataclasses.dataclass
 class ResourceParameters:
-    """Options with the names of the fields of `hpcrun.resources.Resources`."""
+    """Command-line options for the fields of `hpcrun.resources.Resources`, which have the same names."""
 
     nodes: Annotated[int | None, option("-N", "--nodes", metavar="N", help="Number of nodes.")] = None
     ntasks: Annotated[int | None, option("-n", "--ntasks", metavar="N", help="Number of MPI ranks in total.")] = None
@@ -91,7 +91,7 @@ class ResourceParameters:
 
 @dataclasses.dataclass
 class JobParameters(ResourceParameters):
-    """Parameters of ``submit``, ``run`` and ``resubmit``; those of `options` are declared in `hpcrun.job_options`."""
+    """Parameters of ``submit``, ``run`` and ``resubmit``; `hpcrun.job_options` declares the parameters in `options`."""
 
     site: Annotated[
         Text,

@@ -42,7 +42,7 @@ def call(module: str, request: dict[str, Any], report: Callable[[int, int], None
     Args:
         module: The name of the module in `hpcrun.train`.
         request: The JSON request that the module reads from stdin.
-        report: Called with the progress: the number of finished items, and the number of all items.
+        report: Function that is called with the number of finished items and the number of all items.
 
     Raises:
         HpcrunError: The module failed, or Keras is not installed.
@@ -78,7 +78,7 @@ def call(module: str, request: dict[str, Any], report: Callable[[int, int], None
 
 
 def _find_python() -> str:
-    """Return a Python interpreter that has Keras: the current one, or the site's."""
+    """Return a Python interpreter that has Keras: the current interpreter, or the interpreter of the site."""
     if find_spec("keras"):
         return sys.executable
     from hpcrun.sites import loader

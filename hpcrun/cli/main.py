@@ -24,7 +24,7 @@ PANELS = {
     "Start jobs": {
         "submit": "Submit a job to the cluster.",
         "run": "Run a job now, in the foreground.",
-        "resubmit": "Submit an old run again, from its record.",
+        "resubmit": "Submit an earlier run again, from its record.",
         "resume": "Continue a stopped or failed run from its checkpoint.",
     },
     "Follow jobs": {
@@ -36,10 +36,10 @@ PANELS = {
     "Compare results": {
         "result": "Show the metrics that jobs ended with.",
         "compare": "Show how runs differ.",
-        "report": "Write an HTML page on a job, to keep or to send.",
+        "report": "Write an HTML page about a job, to keep or to send.",
     },
     "Use trained models": {
-        "predict": "Predict the classes of images by the saved model of a job.",
+        "predict": "Predict the classes of images with the saved model of a job.",
         "export": "Export the saved model of a job for other programs.",
     },
     "Stop and clean up": {
@@ -51,8 +51,8 @@ PANELS = {
         "site": "List, write, check and share the site files of clusters.",
         "doctor": "Check a cluster against its site file, and print what to fix.",
         "data": "Build, check and split data sets of images.",
-        "workload": "List and show the workloads that come with hpcrun, and start one of your own.",
-        "config": "Show the folders of sites and templates, and the site's choice.",
+        "workload": "List and show the workloads that come with hpcrun, and copy one for your own.",
+        "config": "Show the folders of sites and templates, and how the site was chosen.",
     },
     "Write job scripts by hand": {
         "hostfile": "Write the hostfile of the current job.",
@@ -92,8 +92,8 @@ def _hpcrun(
 def make_app(argv: list[str]) -> typer.Typer:
     """Return the Typer app with the command that the arguments name, or with all commands.
 
-    Declaring a command takes Typer a few milliseconds, so only the necessary commands are declared. The list of
-    commands needs only their names.
+    Declaring a command takes Typer a few milliseconds, so only the necessary commands are declared. The page ``hpcrun
+    --help`` needs only the names of commands.
 
     Args:
         argv: The arguments of hpcrun.
@@ -106,10 +106,10 @@ def make_app(argv: list[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_hpcrun)
-    only_names = argv[:1] in ([], ["-h"], ["--help"]) and COMPLETION_VARIABLE not in os.environ
+    only_command_names = argv[:1] in ([], ["-h"], ["--help"]) and COMPLETION_VARIABLE not in os.environ
     for name in argv[:1] if argv and argv[0] in COMMANDS else COMMANDS:
         panel = COMMANDS[name]
-        if only_names:
+        if only_command_names:
             app.command(name, cls=Command, rich_help_panel=panel, help=PANELS[panel][name])(_hpcrun)
             continue
         module = import_module(f"hpcrun.cli.{MODULES.get(name, name)}")
@@ -182,7 +182,7 @@ def main() -> None:
     streams.require_utf8_mode()
     warnings.showwarning = _print_warning
     exit_code: int | str | None = 0
-    reported = False
+    is_error_printed = False
     try:
         _require_single_installation()
         streams.require_stdout()
@@ -201,9 +201,9 @@ def main() -> None:
         exit_code = 1
     except KeyboardInterrupt:
         exit_code = 130
-    except BrokenPipeError:  # the reader of our output, such as head, closed the pipe
+    except BrokenPipeError:  # the program that reads stdout, such as head, closed the pipe
         exit_code = streams.BROKEN_PIPE
     except OSError as error:
         output.message(f"ERROR: {error.filename or 'stdout, or a file'}: {error.strerror}")
-        exit_code, reported = 1, True
-    sys.exit(streams.flush(exit_code, reported=reported))
+        exit_code, is_error_printed = 1, True
+    sys.exit(streams.flush(exit_code, is_error_printed=is_error_printed))

@@ -35,7 +35,7 @@ def message(text: str, colour: str = "") -> None:
         escaped = _coloured(escaped, colour)
     elif sys.stderr.isatty():
         escaped = _LABEL.sub(lambda label: _coloured(label[0], _LABEL_COLOURS[label[0]]), escaped)
-    with suppress(OSError):  # a full disk behind stderr does not change what the command does
+    with suppress(OSError):  # if stderr cannot be written, such as to a full disk, the command continues
         print(escaped, file=sys.stderr, flush=True)
 
 
@@ -49,7 +49,7 @@ def show(text: str) -> None:
 
 
 def sites(names: Sequence[str]) -> str:
-    """Return the names of sites; if they are many, their number and the command that lists them."""
+    """Return the names of sites; if there are many sites, their number and the command that lists them."""
     return ", ".join(names) if len(names) <= MAX_SITES else f"{len(names)} sites (hpcrun site list)"
 
 
@@ -81,7 +81,7 @@ def table(
     header: bool = True,
     colours: Mapping[str, str] | None = None,
     max_lines: int | None = 2,
-    optional: Sequence[str] = (),
+    optional_columns: Sequence[str] = (),
 ) -> None:
     """Print a table on stdout, fitted to the width of a terminal.
 
@@ -89,11 +89,13 @@ def table(
         columns: The headings.
         rows: The cells.
         header: Whether to print the headings.
-        colours: The ANSI colour numbers of rows, by the text of the row's first cell.
+        colours: The ANSI colour number of a row, by the text of its first cell.
         max_lines: Maximum number of lines of a row on a terminal; None for no limit.
-        optional: Columns that a narrow terminal does not show, the least important first.
+        optional_columns: Columns that a narrow terminal does not show, the least important first.
     """
-    sys.stdout.write(text(columns, rows, header=header, colours=colours, max_lines=max_lines, optional=optional))
+    sys.stdout.write(
+        text(columns, rows, header=header, colours=colours, max_lines=max_lines, optional_columns=optional_columns)
+    )
 
 
 def text(
@@ -103,7 +105,7 @@ def text(
     header: bool = True,
     colours: Mapping[str, str] | None = None,
     max_lines: int | None = 2,
-    optional: Sequence[str] = (),
+    optional_columns: Sequence[str] = (),
 ) -> str:
     """Return a table as text for stdout; see `table` for the arguments."""
     cells = [["" if cell is None else sanitize(str(cell).replace("\n", " ")) for cell in row] for row in rows]
@@ -112,17 +114,17 @@ def text(
         return _plain(lines if header else cells, header=header)
     from shutil import get_terminal_size
 
-    from hpcrun.cli.table_layout import GAP, drop_columns_to_fit, drop_empty_columns, lay_out
+    from hpcrun.cli.table_layout import COLUMN_GAP, drop_columns_to_fit, drop_empty_columns, lay_out
 
     width = get_terminal_size().columns
-    lines = drop_columns_to_fit(drop_empty_columns(lines), width, optional)[0 if header else 1 :]
+    lines = drop_columns_to_fit(drop_empty_columns(lines), width, optional_columns)[0 if header else 1 :]
     output_lines = []
     for row_index, row in enumerate(lay_out(lines, width, max_lines) if lines else []):
         heading = header and row_index == 0
         colour = "1" if heading else (colours or {}).get(lines[row_index][0], "")
-        output_lines += [_coloured(GAP.join(line).rstrip(), colour) for line in row]
+        output_lines += [_coloured(COLUMN_GAP.join(line).rstrip(), colour) for line in row]
         if heading:
-            output_lines.append(GAP.join(_rule_character() * len(cell) for cell in row[0]))
+            output_lines.append(COLUMN_GAP.join(_rule_character() * len(cell) for cell in row[0]))
     return "".join(f"{line}\n" for line in output_lines)
 
 
@@ -135,8 +137,8 @@ def _plain(lines: list[list[str]], *, header: bool) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if header:
         lines.insert(1, [_rule_character() * width for width in widths])
-    padded = ("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
-    return "".join(f"{line.rstrip()}\n" for line in padded)
+    padded_lines = ("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return "".join(f"{line.rstrip()}\n" for line in padded_lines)
 
 
 def _rule_character() -> str:
@@ -163,7 +165,7 @@ def screen(lines: Sequence[str]) -> None:
     """Redraw the terminal with the first lines that fit its height."""
     from shutil import get_terminal_size
 
-    visible = lines[: max(1, get_terminal_size().lines - 1)]
+    visible_lines = lines[: max(1, get_terminal_size().lines - 1)]
     # cursor home, erase to the right of each line and below the last: clearing the whole screen would flicker
-    sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in visible) + "\x1b[J")
+    sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in visible_lines) + "\x1b[J")
     sys.stdout.flush()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
 _QUOTES = "\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb"
 _SPACES = "\u00a0\u2007\u202f\u200b\u2060\ufeff"
-_PASTED = re.compile(f"-*[{_DASHES}]|[{_QUOTES}]|-*[{_SPACES}]|[A-Za-z0-9./_-]+[{_SPACES}]")
+_PASTED_CHARACTERS = re.compile(f"-*[{_DASHES}]|[{_QUOTES}]|-*[{_SPACES}]|[A-Za-z0-9./_-]+[{_SPACES}]")
 
 
 def require_typed_characters(argv: Sequence[str]) -> None:
@@ -30,7 +30,8 @@ def require_typed_characters(argv: Sequence[str]) -> None:
     is_end = [word != "-" and bool(word) and not word.strip(f"-{_DASHES}") for word in argv]
     separator_index = is_end.index(True) if any(is_end) else len(argv)
     wrong_word = next(
-        (word for word in argv[: separator_index + 1] if _PASTED.match(word) and not Path(word).exists()), None
+        (word for word in argv[: separator_index + 1] if _PASTED_CHARACTERS.match(word) and not Path(word).exists()),
+        None,
     )
     if wrong_word is None:
         return
@@ -48,7 +49,7 @@ def require_typed_characters(argv: Sequence[str]) -> None:
 
 def _retype(word: str) -> str:
     """Replace typographic characters in a word by ASCII; a word without them is quoted for a shell."""
-    if not _PASTED.match(word) and not set(word) & set(_QUOTES):
+    if not _PASTED_CHARACTERS.match(word) and not set(word) & set(_QUOTES):
         return shlex.quote(word)
     dashes = re.match(f"[-{_DASHES}]*", word)
     name = word[dashes.end() if dashes else 0 :]

@@ -1,4 +1,4 @@
-"""``hpcrun predict``: the classes of images, by the saved model of a job."""
+"""``hpcrun predict``: predict the classes of images with the saved model of a job."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -27,7 +27,7 @@ def predict(
     best: Best = False,
     as_json: Json = False,
 ) -> None:
-    """Predict the classes of images by the saved model of a job.
+    """Predict the classes of images with the saved model of a job.
 
     It runs on this machine. The exit code is 1 if an image cannot be read.
 
@@ -95,7 +95,7 @@ def _prepare(files: "Sequence[Path]", records: list[dict[str, Any]], folder: Pat
     """
     try:
         from hpcrun.data.images import encode_image
-    except ImportError:  # TensorFlow reads the usual formats itself
+    except ImportError:  # without Pillow, TensorFlow reads JPEG, PNG, GIF and BMP files itself
         return [file.absolute() for file in files]
     prepared: list[Path | None] = []
     for number, file in enumerate(files):

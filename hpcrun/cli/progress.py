@@ -1,4 +1,4 @@
-"""The progress of a long command: a bar on a terminal, else a line every half minute."""
+"""Shows the progress of a long command: a bar on a terminal, else a line every 30 s."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS_BETWEEN_LINES = 30
 
 @contextmanager
 def progress(items_label: str) -> Iterator[Callable[[int, int], None]]:
-    """Show the progress on stderr; yield a function that takes the number of finished items and that of all items.
+    """Show the progress on stderr; yield a function of the number of finished items and the number of all items.
 
     Args:
         items_label: The plural name of the items, such as ``images``.

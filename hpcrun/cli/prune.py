@@ -37,8 +37,7 @@ def prune(
 ) -> None:
     """Remove run directories of jobs that have ended.
 
-    Pending and running jobs are skipped, and so are jobs in an unknown state
-    unless you name them one by one.
+    Pending and running jobs are skipped. Jobs in an unknown state are skipped unless you name each of them.
 
     \b
     Examples:
@@ -68,12 +67,12 @@ def prune(
     elif not as_json:
         _show(selected, sizes)
     if dry_run or not selected:
-        _report(selected if dry_run else [], sizes, [], as_json=as_json, removed=False)
+        _report(selected if dry_run else [], sizes, [], as_json=as_json, is_removed=False)
         return
     if not yes:
         _confirm(len(selected), keep_results=keep_results)
     removed_runs, errors = _remove(selected, keep_results=keep_results)
-    _report(removed_runs, sizes, errors, as_json=as_json, removed=True)
+    _report(removed_runs, sizes, errors, as_json=as_json, is_removed=True)
 
 
 def _select(
@@ -89,15 +88,15 @@ def _select(
     matching = status_rows.select_rows(
         jobs, schedulers.query_states, states=wanted_states, missing_runs=[], purpose="modify"
     )
-    named_singly = bool(jobs) and all(map(run_selection.names_one_run, jobs))
+    are_runs_named = bool(jobs) and all(map(run_selection.names_one_run, jobs))
     pairs = [(row, Run(Path(row.run_dir))) for row in matching]
     old_runs = [(row, run) for row, run in pairs if latest_end is None or end_time(run) < latest_end]
-    # unless sbatch refused the job, a run without a job id may have a job that hpcrun has not found yet
+    # if sbatch did not refuse the job, a run without a job id may have a job that hpcrun has not found yet
     has_ended = {run: row.finished and bool(row.job_id or run.refusal) for row, run in old_runs}
     selected: list[tuple[StatusRow, Run]] = []
     skipped: list[tuple[StatusRow, str]] = []
     for row, run in old_runs:
-        if row.active or not (has_ended[run] or named_singly):
+        if row.active or not (has_ended[run] or are_runs_named):
             state = f"it is {row.state.lower()}" if row.active else "its job may still run, its state is unknown"
             skipped.append((row, state))
         elif reason := find_obstacle(run):
@@ -113,7 +112,7 @@ def _measure_sizes(runs: "list[Run]", *, keep_results: bool) -> "dict[Run, int]"
     return {run: disk_usage(run, keep_results=keep_results) for run in output.progress(runs, "measuring")}
 
 
-def _show(selected: "list[tuple[StatusRow, Run]]", sizes: "dict[Run, int]") -> None:
+def _show(selected_runs: "list[tuple[StatusRow, Run]]", sizes: "dict[Run, int]") -> None:
     from hpcrun.jobs.states import describe_state
 
     table = [
@@ -125,11 +124,11 @@ def _show(selected: "list[tuple[StatusRow, Run]]", sizes: "dict[Run, int]") -> N
             format_size(sizes[run]),
             run.directory,
         )
-        for row, run in selected[:MAX_LISTED]
+        for row, run in selected_runs[:MAX_LISTED]
     ]
     output.table(("job", "name", "state", "submitted", "size", "run directory"), table)
-    if len(selected) > MAX_LISTED:
-        print(f"and {len(selected) - MAX_LISTED} more")
+    if len(selected_runs) > MAX_LISTED:
+        print(f"and {len(selected_runs) - MAX_LISTED} more")
 
 
 def _confirm(count: int, *, keep_results: bool) -> None:
@@ -151,13 +150,13 @@ def _confirm(count: int, *, keep_results: bool) -> None:
 
 
 def _remove(
-    selected: "list[tuple[StatusRow, Run]]", *, keep_results: bool
+    selected_runs: "list[tuple[StatusRow, Run]]", *, keep_results: bool
 ) -> "tuple[list[tuple[StatusRow, Run]], list[tuple[Run, str]]]":
     """Remove run directories; return the removed runs, and the runs that could not be removed with the error."""
     from hpcrun.jobs.prune import remove_from_index, remove_run
 
     removed_runs, errors = [], []
-    for row, run in output.progress(selected, "removing"):
+    for row, run in output.progress(selected_runs, "removing"):
         try:
             note = remove_run(run, keep_results=keep_results)
         except OSError as error:
@@ -172,29 +171,29 @@ def _remove(
 
 
 def _report(
-    selected: "list[tuple[StatusRow, Run]]",
+    selected_runs: "list[tuple[StatusRow, Run]]",
     sizes: "dict[Run, int]",
     errors: "list[tuple[Run, str]]",
     *,
     as_json: bool,
-    removed: bool,
+    is_removed: bool,
 ) -> None:
     """Print the runs that were removed, or would be removed.
 
     Raises:
         Exit: Some run directories could not be removed.
     """
-    total = sum(sizes[run] for _, run in selected)
+    total = sum(sizes[run] for _, run in selected_runs)
     if as_json:
         runs = [
             {"job_id": row.job_id, "name": row.name, "run_dir": row.run_dir, "bytes": sizes[run]}
-            for row, run in selected
+            for row, run in selected_runs
         ]
-        failed = [{"run_dir": str(run.directory), "why": reason} for run, reason in errors]
-        output.value({"removed": removed, "bytes": total, "runs": runs, "failed": failed})
-    elif selected:
-        count = "1 run directory" if len(selected) == 1 else f"{len(selected)} run directories"
-        output.message(f"{format_size(total)} in {count} " + ("were removed" if removed else "would be removed"))
+        failures = [{"run_dir": str(run.directory), "why": reason} for run, reason in errors]
+        output.value({"removed": is_removed, "bytes": total, "runs": runs, "failed": failures})
+    elif selected_runs:
+        count = "1 run directory" if len(selected_runs) == 1 else f"{len(selected_runs)} run directories"
+        output.message(f"{format_size(total)} in {count} " + ("were removed" if is_removed else "would be removed"))
     for run, reason in errors:
         output.message(f"ERROR: {run.directory} could not be removed: {reason}")
     if errors:
@@ -203,9 +202,9 @@ def _report(
 
 def format_size(size: int) -> str:
     """Format a size on disk in powers of 1000, such as ``1.2 GB``."""
-    amount = float(size)
+    value = float(size)
     for unit in ("B", "kB", "MB", "GB"):
-        if amount < 999.5:
-            return f"{amount:.3g} {unit}"
-        amount /= 1000
-    return f"{amount:,.1f} TB"
+        if value < 999.5:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:,.1f} TB"

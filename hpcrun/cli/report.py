@@ -13,10 +13,10 @@ from hpcrun.cli.parameters import Jobs
 from hpcrun.errors import HpcrunError
 
 MAX_RUNS = 50
-"""More runs make a page slow in a browser, and their curves hard to tell apart."""
+"""Maximum number of runs on a page; more runs would make it slow in a browser, and the curves hard to distinguish."""
 
 _OTHER_FORMATS = {".pdf", ".png", ".svg", ".md", ".txt", ".csv", ".json", ".docx"}
-"""Endings of files that programs would not open as HTML."""
+"""File name suffixes that programs would not open as HTML."""
 
 
 def report(
@@ -31,11 +31,10 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write an HTML page on a job, to keep or to send.
+    """Write an HTML page about a job, to keep or to send.
 
-    It has training curves, metrics, ranks, logs and the job's inputs, in one
-    file that needs no network. Curves of several jobs share one plot.
-    Without a JOB, the page is on the last one.
+    The page has training curves, metrics, ranks, logs and the job's inputs, in one file that needs no network. Curves
+    of several jobs share one plot. Without a JOB, the page describes the last job.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``hpcrun resubmit``: submit an old run, a sweep, or some tasks of a sweep again."""
+"""``hpcrun resubmit``: submit an earlier run, a sweep, or some tasks of a sweep again."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -44,18 +44,17 @@ def resubmit(
     wait: Wait = False,
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="Change what hpcrun why proposes in a number: time, memory, nodes to exclude."),
+        typer.Option("--fix", help="Apply hpcrun why's changes: more time or memory, nodes to exclude."),
     ] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Submit the changes of --fix without confirmation.")] = False,
 ) -> None:
-    """Submit an old run again, from its record.
+    """Submit an earlier run again, from its record.
 
     Program, arguments, resources, variables and site stay as recorded, even
     if the site file has changed; --site NAME uses the current file. Your
     options override the record; ARGS replace the old arguments. The new run
-    starts from the beginning. A sweep is submitted as one job array again,
-    or those of its tasks that JOB and --state select, with their values.
-    --fix requests more time or memory, or excludes the node that failed.
+    starts from the beginning. A sweep is submitted again as one job array, with all tasks or only those that JOB and
+    --state select. --fix requests more time or memory, or excludes the node that failed.
 
     \b
     Examples:
@@ -70,22 +69,25 @@ def resubmit(
     from hpcrun.jobs import sweep_tasks
 
     runs = sweep_tasks.select_tasks(job)
-    selected = runs if state is None else _select_states(runs, job, state)
-    sweep, task_numbers = runs[0].sweep, [task.task_number or 0 for task in selected]
-    if sweep is None or (len(runs) == 1 < len(sweep.tasks) and state is None):  # one task becomes an ordinary job
-        old_run, task_numbers = selected[0], []
+    selected_runs = runs if state is None else _select_states(runs, job, state)
+    sweep, task_numbers = runs[0].sweep, [task.task_number or 0 for task in selected_runs]
+    # a single task is submitted as an ordinary job
+    if sweep is None or (len(runs) == 1 < len(sweep.tasks) and state is None):
+        old_run, task_numbers = selected_runs[0], []
     else:
         old_run = sweep
     request = make_request(ctx, parameters, target=None)
     if fix:
-        request = _with_proposal(request, selected)
+        request = _with_proposal(request, selected_runs)
     plan = resubmit.plan_again(old_run, request, ctx.meta.get("hpcrun.args"), task_numbers)
     show_plan(plan, parameters)
     changes = resubmit.describe_changes(old_run, plan.spec, task_numbers)
     subject = f"job {old_run.job_id or '-'} ({old_run.name})"
     if task_numbers:
         count = "all" if len(task_numbers) == len(old_run.tasks) else f"{len(task_numbers)} of the"
-        subject = f"{count} {len(old_run.tasks)} tasks of {old_run.name} ({sweep_tasks.abbreviate_task_ids(selected)})"
+        subject = (
+            f"{count} {len(old_run.tasks)} tasks of {old_run.name} ({sweep_tasks.abbreviate_task_ids(selected_runs)})"
+        )
     output.message(f"resubmits  {subject}, {old_run.directory}")
     for line in changes or ["nothing"]:
         output.message(f"changed    {line}")
@@ -99,7 +101,7 @@ def _with_proposal(request: "Request", runs: "Sequence[Run]") -> "Request":
     """Add to a request the changes that follow from the failures of runs; options of the request override them.
 
     Raises:
-        HpcrunError: No change of a number follows from the failures.
+        HpcrunError: The failures imply no change of a resource.
     """
     from hpcrun.resources import MEMORY_OPTIONS
     from hpcrun.why.explanation import explain_all
@@ -145,12 +147,12 @@ def _select_states(runs: "Sequence[Run]", job: str, state: str) -> "list[Run]":
 
     wanted_states = states.parse_states(state)
     names = [row.state for row in status_rows.build_rows(runs, schedulers.query_states)]
-    selected = [run for run, name in zip(runs, names, strict=True) if name in wanted_states]
-    if not selected:
+    selected_runs = [run for run, name in zip(runs, names, strict=True) if name in wanted_states]
+    if not selected_runs:
         if runs[0].sweep:
             counts = ", ".join(f"{count} {states.describe_state(name)}" for name, count in Counter(names).items())
             message = f"no task of {job} matches --state {state}: {counts}"
         else:
             message = f"{job} does not match --state {state}: it is {states.describe_state(names[0])}"
         raise HpcrunError(message, hint=f"hpcrun status {job} shows it", exit_code=1)
-    return selected
+    return selected_runs

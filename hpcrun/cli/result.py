@@ -19,7 +19,7 @@ WRITE_RESULT = "hpcrun.run.write_result(accuracy=...) at the end of the script r
 def result(jobs: Jobs = None, as_json: Json = False) -> None:
     """Show the metrics that jobs ended with.
 
-    Without a JOB, show those of the last job.
+    Without a JOB, show the metrics of the last job.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ def result(jobs: Jobs = None, as_json: Json = False) -> None:
     if as_json:
         output.value(masked_result(run))
     else:
-        show_result(run, everything=True)
+        show_result(run, all_keys=True)
 
 
 def _no_result(run: "Run") -> HpcrunError:
@@ -75,7 +75,7 @@ def show_results(runs: "Sequence[Run]", *, as_json: bool = False) -> None:
     from hpcrun.jobs.run_secrets import masked_result
 
     results = [(run, masked_result(run)) for run in runs]
-    swept = list(dict.fromkeys(name for run in runs for name in run.values))
+    swept_names = list(dict.fromkeys(name for run in runs for name in run.values))
     if as_json:
         output.value([{**run.summary(), "result": result or None} for run, result in results])
         return
@@ -85,12 +85,12 @@ def show_results(runs: "Sequence[Run]", *, as_json: bool = False) -> None:
         raise HpcrunError(f"none of these {len(runs)} jobs has a result", hint=hint, exit_code=1)
     columns = [key for key in RESULT_LABELS if key in keys] or [key for key in keys if key != "versions"]
     output.table(
-        ("job", "name", *swept, *(RESULT_LABELS.get(key, key.replace("_", " ")) for key in columns)),
+        ("job", "name", *swept_names, *(RESULT_LABELS.get(key, key.replace("_", " ")) for key in columns)),
         [
             (
                 run.job_id,
                 run.name,
-                *(run.values.get(name, "") for name in swept),
+                *(run.values.get(name, "") for name in swept_names),
                 *(format_value(result[key]) if key in result else "" for key in columns),
             )
             for run, result in results

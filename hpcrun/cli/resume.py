@@ -11,8 +11,8 @@ def resume(job: JobOrSweep = "last", as_json: Json = False) -> None:
 
     The run's script starts again as another job, in the same run directory and
     with the same log. A training with hpcrun.train continues from its last
-    checkpoint. Of a sweep, the tasks that stopped or failed continue. To start
-    a new run from the beginning, use hpcrun resubmit.
+    checkpoint. For a sweep, the tasks that stopped or failed continue. To start a new run from the beginning, use
+    hpcrun resubmit.
 
     \b
     Examples:

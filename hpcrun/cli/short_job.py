@@ -32,7 +32,7 @@ def parse_timeout(timeout: str) -> float:
     """Return the value of ``--timeout`` in seconds.
 
     Raises:
-        HpcrunError: The value is not a valid time.
+        HpcrunError: The value is not a valid time limit.
     """
     from hpcrun.resources import parse_time
 
@@ -50,11 +50,11 @@ def run(
     Args:
         plan: The job to submit.
         timeout: Maximum time of the job in the queue, in s, after which it is cancelled.
-        purpose: The purpose of the job, as the predicate of a sentence that begins with "job 12".
-        on_poll: Called with the job at each poll, and once more after its end.
+        purpose: The purpose of the job, as a text that continues "job 12", such as "tests site dee".
+        on_poll: Function that is called with the job at each poll, and once more after its end.
 
     Returns:
-        The ended job; and, if the timeout cancelled the job, why it was still pending.
+        The ended job; and why it was still pending if the timeout cancelled it.
 
     Raises:
         HpcrunError: The job could not be submitted or cancelled.

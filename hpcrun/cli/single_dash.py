@@ -25,7 +25,7 @@ def require_two_dashes(command: Any, ctx: Any, args: Sequence[str]) -> None:
         args: The arguments of the command before ``--``.
 
     Raises:
-        HpcrunError: There is such an option; the hint has the correct option.
+        HpcrunError: An argument is such an option; the hint names the correct option.
     """
     from hpcrun.cli import usage_errors
 
@@ -34,7 +34,7 @@ def require_two_dashes(command: Any, ctx: Any, args: Sequence[str]) -> None:
     options_with_value = {name for param in options if not getattr(param, "is_flag", False) for name in param.opts}
     for index, word in enumerate(args):
         typed_option = word.partition("=")[0]
-        if word in LAUNCHERS:  # the line has mpirun's options, and its own explanation
+        if word in LAUNCHERS:  # `hpcrun.cli.job_mistakes` explains a line with options of mpirun
             return
         if not _ONE_DASH.fullmatch(typed_option) or args[index - 1] in options_with_value:
             continue
@@ -53,6 +53,6 @@ def require_two_dashes(command: Any, ctx: Any, args: Sequence[str]) -> None:
 
 
 def _synonyms() -> set[str]:
-    """Return all words for which there is a hint."""
+    """Return all option names for which there is a hint."""
     texts = [*OPTIONS.values(), *(synonyms for table in ADVICE.values() for synonyms in table)]
     return {*" ".join(texts).split(), *(f"--{name}" for name in SBATCH.split())}

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.status_rows import StatusRow
 
-NEWEST = 20
-"""Number of the newest jobs that are shown without a JOB, in any state."""
+NEWEST_COUNT = 20
+"""Number of newest jobs that are shown, in any state, if no JOB is given."""
 
 COLUMNS = ("job", "name", "site", "state", "nodes", "ranks", "elapsed", "progress", "exit", "reason")
 OPTIONAL = ("ranks", "site", "exit", "nodes")
@@ -63,13 +63,13 @@ def status(
     ] = None,
     rebuild: Annotated[
         bool,
-        typer.Option("--rebuild", help="First find all your run directories, and drop those that are gone."),
+        typer.Option("--rebuild", help="First add all your run directories, and drop those that were removed."),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Show the states of jobs.
 
-    Without a JOB, of pending and running jobs, and of your 20 newest.
+    Without a JOB, show your pending and running jobs, and your 20 newest jobs.
 
     \b
     Examples:
@@ -110,7 +110,7 @@ def status(
                 missing_runs=missing_runs,
                 purpose="list",
             )
-        return status_rows.newest_rows(NEWEST, schedulers.query_states, missing_runs=missing_runs)
+        return status_rows.newest_rows(NEWEST_COUNT, schedulers.query_states, missing_runs=missing_runs)
 
     if watch is not None:
         _watch(query, watch, until_ended=bool(words))
@@ -136,7 +136,7 @@ def status(
 
 def _show(table: "list[StatusRow]", wanted_states: frozenset[str], *, since: str | None) -> None:
     if table:
-        output.table(COLUMNS, map(cells, table), optional=OPTIONAL)
+        output.table(COLUMNS, map(cells, table), optional_columns=OPTIONAL)
     elif wanted_states:
         from hpcrun.jobs.states import describe_state
 
@@ -158,7 +158,8 @@ def cells(row: "StatusRow") -> tuple[object, ...]:
     succeeded = row.state == "COMPLETED" and not world_warning.is_warning(row.reason)
     reason = row.faults if succeeded else row.reason
     if row.state in {"PENDING", "CANCELLED"} and (brief := describe_reason(reason)) != reason:
-        reason = brief if row.state == "PENDING" else ""  # the pending reason is not the reason of the cancellation
+        # the reason for which the job was pending is not the reason for which it was cancelled
+        reason = brief if row.state == "PENDING" else ""
     restarted = row.starts > 1 or (row.starts and row.state in {"PENDING", "REQUEUED"})
     times = "once" if row.starts == 1 else f"{row.starts} times"
     reason = "; ".join(filter(None, [reason, f"started {times}" if restarted else ""]))
@@ -207,9 +208,9 @@ def _watch(query: "Callable[[], list[StatusRow]]", seconds: float, *, until_ende
         seconds = max([requested, *minimums])
         header = f"every {seconds:g} s, {datetime.now().astimezone():%H:%M:%S}; Ctrl+C stops it"
         if terminal:
-            output.screen([header, *output.text(COLUMNS, map(cells, table), optional=OPTIONAL).splitlines()])
+            output.screen([header, *output.text(COLUMNS, map(cells, table), optional_columns=OPTIONAL).splitlines()])
         else:
-            output.table(COLUMNS, map(cells, table), optional=OPTIONAL)
+            output.table(COLUMNS, map(cells, table), optional_columns=OPTIONAL)
             sys.stdout.flush()
         if until_ended and all(row.finished for row in table):
             return

@@ -60,7 +60,7 @@ def open_closed_streams() -> None:
 
 
 def require_stdout() -> None:
-    """Refuse to run with stdout closed, before the command does anything.
+    """Refuse to start a command if stdout is closed.
 
     Raises:
         HpcrunError: stdout is closed.
@@ -70,10 +70,10 @@ def require_stdout() -> None:
 
 
 def require_current_folder() -> None:
-    """Refuse to run without a current folder, because arguments and site files are relative to it.
+    """Refuse to run without a working directory, because arguments and site files may be relative paths.
 
     Raises:
-        HpcrunError: The current folder was removed.
+        HpcrunError: The working directory was removed.
     """
     try:
         os.getcwd()  # noqa: PTH109 - Path.cwd() does the same
@@ -84,12 +84,12 @@ def require_current_folder() -> None:
         ) from None
 
 
-def flush(code: int | str | None, *, reported: bool = False) -> int | str | None:
+def flush(code: int | str | None, *, is_error_printed: bool = False) -> int | str | None:
     """Flush stdout and stderr: at exit, Python would print a traceback if this fails.
 
     Args:
         code: The exit code so far.
-        reported: Whether a write error, perhaps of stdout, has been printed already.
+        is_error_printed: Whether an error, such as of writing to stdout, has been printed already.
 
     Returns:
         The exit code, which is not 0 if stdout cannot be written.
@@ -103,7 +103,7 @@ def flush(code: int | str | None, *, reported: bool = False) -> int | str | None
         else:
             code = code or 1
             with suppress(OSError):
-                if not reported:
+                if not is_error_printed:
                     print(f"ERROR: cannot write to stdout: {error.strerror}", file=sys.stderr)
     try:
         sys.stderr.flush()
@@ -113,7 +113,7 @@ def flush(code: int | str | None, *, reported: bool = False) -> int | str | None
 
 
 def _discard_buffer(descriptor: int) -> None:
-    """Redirect a stream that cannot be written to /dev/null, so that flushing its buffer succeeds."""
+    """Redirect a stream to /dev/null if writing to it failed, so that flushing its buffer succeeds."""
     null_descriptor = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null_descriptor, descriptor)
     os.close(null_descriptor)

@@ -52,7 +52,7 @@ Sweep = Annotated[
         "--sweep",
         panel=JOB,
         metavar="NAME=VALUES",
-        help="Values to run once each, as lr=0.1,0.01 or seed=1..5 (repeatable, for a grid).",
+        help="Run one task for each value, as lr=0.1,0.01 or seed=1..5 (repeatable, for a grid).",
     ),
 ]
 
@@ -67,9 +67,8 @@ def submit(
 ) -> None:
     """Submit a job to the cluster.
 
-    TARGET is a bundled workload, a workload folder or a Python script; its
-    own arguments follow --. Without a TARGET, any program and its arguments
-    follow --. Slurm gets only the options that you or the site set.
+    TARGET is a bundled workload, a workload folder or a Python script; arguments of the program follow --. Without a
+    TARGET, any program and its arguments follow --. sbatch gets only the options that you or the site set.
 
     With --wait, Ctrl+C cancels the job. A value of --sweep replaces {NAME} in
     the arguments, or is appended as --NAME=VALUE.
@@ -134,9 +133,9 @@ def _prepare(ctx: typer.Context, parameters: JobParameters, target: str | None, 
         raise explain_second_launcher(error, ctx, sys.argv[1:]) from None
     for name, value in request.environment:
         if another := re.search(r"[, ]([A-Z][A-Z0-9_]*)=", value):
-            what = f"WARNING: -x {name}={value} sets one variable; for {another[1]}, repeat it:"
-            rest = shlex.quote(value[another.start() + 1 :])
-            output.message(f"{what} -x {name}={shlex.quote(value[: another.start()])} -x {rest}")
+            warning = f"WARNING: -x {name}={value} sets one variable; for {another[1]}, repeat it:"
+            remaining_pairs = shlex.quote(value[another.start() + 1 :])
+            output.message(f"{warning} -x {name}={shlex.quote(value[: another.start()])} -x {remaining_pairs}")
     for word in _find_misplaced_options(ctx, target, request.args):
         if word != "--dry-run" or not parameters.dry_run:
             output.message(f"WARNING: {word} after -- is an argument of the program; before --, it is hpcrun's")
@@ -145,7 +144,7 @@ def _prepare(ctx: typer.Context, parameters: JobParameters, target: str | None, 
 
 
 def _find_misplaced_options(ctx: typer.Context, target: str | None, args: tuple[str, ...]) -> list[str]:
-    """Return hpcrun's options after ``--`` that the script does not mention."""
+    """Return the options of hpcrun that were typed after ``--``, and that the script does not mention."""
     misplaced_options = [word for word in args if word == "--dry-run"]
     if target and target.endswith(".py"):
         text = Path(target).read_bytes().decode(errors="replace").replace("_", "-")

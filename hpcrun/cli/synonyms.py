@@ -1,4 +1,4 @@
-"""What other programs and habit call hpcrun's commands and options."""
+"""Names in other programs of hpcrun's commands and options."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COMMANDS = {
         "new": "init create copy add start clone fork",
     },
 }
-"""What other programs call each command, by group of commands."""
+"""Names of each command in other programs, by group of commands."""
 
 OPTIONS = {
     "--gpus-per-node": "--gpu --gpus -G --gres --num-gpus --ngpus --gpus-per-task --nproc-per-node --accelerators "
@@ -81,7 +81,7 @@ OPTIONS = {
     "--output": "--file --out",
     "--yes": "--force --no-confirm",
 }
-"""What Slurm, other launchers and habit call each option of a job."""
+"""Names of each job option in Slurm and other launchers."""
 
 SBATCH = (
     "batch bb bbf begin cluster-constraint comment container-id contiguous core-spec cores-per-socket "
@@ -98,10 +98,10 @@ QUEUE_COMMANDS = {"sbatch", "qsub", "bsub", "msub", "oarsub", "condor_submit", "
 """Programs that queue jobs, as ``hpcrun submit`` does."""
 
 ARGUMENTS = {"--args", "--arg", "--arguments", "--script-args", "--program-args", "--extra-args", "--params"}
-"""What other programs call the option for a program's own arguments."""
+"""Names in other programs of the option for a program's arguments."""
 
 FLAGS = {"--dry-run", "--no-gpu", "--wait", "--json", "--yes", "--version"}
-"""Options without a value, among those above."""
+"""Options in `OPTIONS_OF_HPCRUN` and other tables of this module that take no value."""
 
 PLACES = {
     **dict.fromkeys(
@@ -110,7 +110,7 @@ PLACES = {
     ),
     **dict.fromkeys(["conda", "mamba", "micromamba"], "jobs use the active environment: conda activate ENV; {line}"),
 }
-"""Programs that run others in a container or an environment, and the line in their place."""
+"""Programs that run other programs in a container or an environment, and the command line to use instead."""
 
 WRAPPERS = {"uv", "poetry", "pixi", "pipenv"}
 """Programs whose subcommand ``run`` starts Python in an environment, such as ``uv run``."""
@@ -159,7 +159,7 @@ ADVICE = {
     },
     "hpcrun data mnist": {_DOWNLOADS: _NO_DOWNLOAD},
     "hpcrun data cifar10": {_DOWNLOADS: _NO_DOWNLOAD},
-    "hpcrun cleanup": {"--node --nodes --nodelist --host --hosts -w": "hpcrun cleanup JOB visits all nodes of the job"},
+    "hpcrun cleanup": {"--node --nodes --nodelist --host --hosts -w": "hpcrun cleanup JOB cleans all nodes of the job"},
     "hpcrun resume": {
         "--time -t --nodes -N --mem --partition -p --gpus-per-node": "it continues with the resources of the run; "
         "hpcrun resubmit JOB --time=2:00:00 starts it again with other resources",

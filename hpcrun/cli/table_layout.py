@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-GAP = "  "
+COLUMN_GAP = "  "
 """The space between two columns."""
 
 MIN_WIDTH = 8
@@ -18,7 +18,7 @@ SHORT_WORD = 12
 """Maximum length of words that are cut last, such as states and numbers."""
 
 LONG_WORD = 24
-"""Number of characters of a long word, such as a path, that must fit; optional columns are dropped until they do."""
+"""Number of characters of a long word, such as a path, that must fit; otherwise optional columns are dropped."""
 
 
 def drop_empty_columns(rows: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -31,18 +31,18 @@ def drop_empty_columns(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[row[column] for column in column_indices] for row in rows]
 
 
-def drop_columns_to_fit(rows: Sequence[Sequence[str]], width: int, optional: Sequence[str]) -> list[list[str]]:
-    """Remove optional columns, one after the other, until the other columns fit a width without cut words.
+def drop_columns_to_fit(rows: Sequence[Sequence[str]], width: int, optional_columns: Sequence[str]) -> list[list[str]]:
+    """Remove optional columns, one by one, until the other columns fit a width without cutting words.
 
     Args:
         rows: The row of headings, then the rows of cells.
         width: The width of the terminal in characters.
-        optional: The headings of optional columns, the least important first.
+        optional_columns: The headings of optional columns, the least important first.
     """
     remaining = [list(row) for row in rows]
-    for heading in optional:
+    for heading in optional_columns:
         columns = zip(*remaining, strict=True)
-        if sum(max(map(_readable_width, column)) + len(GAP) for column in columns) - len(GAP) <= width:
+        if sum(max(map(_readable_width, column)) + len(COLUMN_GAP) for column in columns) - len(COLUMN_GAP) <= width:
             break
         if heading in remaining[0]:
             column_index = remaining[0].index(heading)
@@ -73,9 +73,9 @@ def lay_out(rows: Sequence[Sequence[str]], width: int, max_lines: int | None = 2
 
 
 def _fit_widths(rows: Sequence[Sequence[str]], width: int, max_lines: int | None) -> list[int]:
-    """Return the widths of the columns: those of their cells if they fit; else cells are wrapped, then cut."""
+    """Return the widths of the columns: as wide as their cells if they fit, else narrower, to wrap or cut cells."""
     columns = list(zip(*rows, strict=True))
-    width -= len(GAP) * (len(columns) - 1)
+    width -= len(COLUMN_GAP) * (len(columns) - 1)
     widths = [max(map(len, column)) for column in columns]
     wrapped_widths = [max(_wrapped_width(cell, max_lines) for cell in column) for column in columns]
     cut_widths = [size if size <= SHORT_WORD else MIN_WIDTH for size in wrapped_widths]

@@ -80,7 +80,7 @@ def _unknown_command(error: Any, path: str, argv: list[str]) -> HpcrunError:
 
 
 def _line_of_target(typed_word: str, argv: list[str]) -> str:
-    """Return the line that submits a workload or script that was typed in place of a command; empty for other words."""
+    """Return the command line that submits a workload or script, if it was typed in place of a command; else empty."""
     from hpcrun.workload import bundled_names
 
     is_target = (
@@ -90,7 +90,7 @@ def _line_of_target(typed_word: str, argv: list[str]) -> str:
 
 
 def _line_of_job(typed_word: str, synonym: str | None, argv: list[str], group: Any) -> str:
-    """Return the line for ``hpcrun sbatch job.sh`` and the like, where another program is the command; else empty."""
+    """Return the corrected line for a command of another program, as in ``hpcrun sbatch job.sh``; else empty."""
     is_launcher = bool(JobLine(["submit", typed_word], ()).launcher)
     command = synonym if synonym in {"submit", "run"} else "submit" if is_launcher else ""
     if not command or len(argv) < 2 or argv[0] != typed_word:
@@ -134,37 +134,40 @@ def _option_hint(typed_option: str, ctx: Any, known_options: set[str], argv: lis
     """Return a hint with a similar option or with advice; empty if there is none."""
     path, value = ctx.command_path, value_of(typed_option, argv)
     for_jobs = "--ntasks" in known_options
-    dashed = typed_option.replace("_", "-")
-    synonym = next((name for name, words in OPTIONS.items() if dashed in words.split() and name in known_options), None)
-    similar = closest_match(dashed, sorted(known_options, key=len))
+    dashed_option = typed_option.replace("_", "-")
+    synonym = next(
+        (name for name, words in OPTIONS.items() if dashed_option in words.split() and name in known_options), None
+    )
+    similar_option = closest_match(dashed_option, sorted(known_options, key=len))
     if len(typed_option) == 2 and not for_jobs:  # -a for --all
         same_letter = [name for name in known_options if name.startswith(f"-{typed_option}")]
-        similar = same_letter[0] if len(same_letter) == 1 else similar
+        similar_option = same_letter[0] if len(same_letter) == 1 else similar_option
     is_list = typed_option in {"-H", "--host"} or (typed_option == "--hosts" and "," in value)
     if "--hostfile" in known_options and value and is_list and not Path(value).exists():
         return f"printf '%s\\n' {shlex.join(value.split(','))} > hosts; then --hostfile=hosts"
-    shared = ["hpcrun submit", *([QUEUE] if "--hostfile" not in known_options else [])] if for_jobs else []
-    if advice := _advise(typed_option, value, [path, *shared], argv):
+    shared_path = ["hpcrun submit", *([QUEUE] if "--hostfile" not in known_options else [])] if for_jobs else []
+    if advice := _advise(typed_option, value, [path, *shared_path], argv):
         return advice
     if synonym:
         return _synonym_hint(typed_option, synonym, value or _metavar(synonym, ctx), argv)
     if for_jobs and typed_option.removeprefix("--") in SBATCH.split():
         return f"for sbatch's option, write --sbatch='{assign(typed_option, value)}'"
-    if similar:
-        return f"did you mean {assign(similar, value or _metavar(similar, ctx))}?"
+    if similar_option:
+        return f"did you mean {assign(similar_option, value or _metavar(similar_option, ctx))}?"
     line = JobLine(argv, ctx.command.params) if for_jobs else None
     return f"a program's own options go after --: {line.corrected()}" if line and line.target else ""
 
 
 def _synonym_hint(typed_option: str, synonym: str, value: str, argv: Sequence[str]) -> str:
-    """Return the hint for an option that has another name here."""
+    """Return the hint for an option that has another name in hpcrun."""
     dashed, nodes = typed_option.replace("_", "-"), count_nodes(argv)
     if dashed == "--gpus-per-task" and value.isdigit():
         value = str(int(value) * count_ranks_per_node(argv))
     suggestion = f"did you mean {assign(synonym, adapt(value, typed_option, synonym, nodes))}?"
     if typed_option in {"--gpus", "-G"} and value in {"8", "12", "16", "24", "32"} and nodes == 1:  # of all nodes
         return f"{suggestion} on several nodes: --nodes={int(value) // 4} --gpus-per-node=4"
-    is_processes = dashed == "--nproc-per-node" and value.isdigit()  # torchrun's, with or without GPUs
+    # torchrun's --nproc-per-node counts processes, with or without GPUs
+    is_processes = dashed == "--nproc-per-node" and value.isdigit()
     return f"{suggestion} without GPUs: --ntasks-per-node={value}" if is_processes else suggestion
 
 
@@ -193,7 +196,7 @@ def _advise(typed_option: str, value: str, paths: Sequence[str], argv: Sequence[
 
 
 def _move_behind_command(error: Any, argv: list[str]) -> str:
-    """Return the line with an option moved behind the command that has the option; empty if the command has not."""
+    """Return the line with an option moved behind the command; empty if the command does not have the option."""
     commands = error.ctx.command.commands
     command = next((word for word in argv if word in commands), "")
     if not command:  # -N 2 train.py

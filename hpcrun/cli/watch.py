@@ -25,9 +25,9 @@ REFRESH_SECONDS = 1.0
 def watch(job: JobOrSweep = "last") -> None:
     """Watch a job live, until it ends.
 
-    Shows why it is pending, its progress, curves, ranks and log. A terminal
+    Shows why the job is pending, its progress, training curves, ranks and log. A terminal
     shows one screen, redrawn until the job has ended; a pipe or a file gets
-    a line for each change. Ctrl+C stops watching, not the job.
+    a line for each change. Ctrl+C ends this command, but not the job.
 
     A sweep is shown as a table of its tasks, and the exit code is that of
     the first failed task.
@@ -42,24 +42,24 @@ def watch(job: JobOrSweep = "last") -> None:
     from hpcrun.jobs import sweep_tasks
 
     runs = sweep_tasks.select_tasks(job)
-    submitted = [run for run in runs if run.job_id is not None]
-    if not submitted:
+    submitted_runs = [run for run in runs if run.job_id is not None]
+    if not submitted_runs:
         raise HpcrunError(
             f"{(runs[0].sweep or runs[0]).directory} was never submitted", hint="there is nothing to watch"
         )
-    live = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    is_terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     if len(runs) > 1:
-        _watch_sweep(submitted, live=live)
+        _watch_sweep(submitted_runs, is_terminal=is_terminal)
     else:
-        _watch_job(submitted[0], live=live)
+        _watch_job(submitted_runs[0], is_terminal=is_terminal)
 
 
-def _watch_sweep(tasks: "Sequence[Run]", *, live: bool) -> None:
+def _watch_sweep(tasks: "Sequence[Run]", *, is_terminal: bool) -> None:
     from hpcrun.cli import watch_sweep
     from hpcrun.jobs.sweep_tasks import format_task_ids
 
     try:
-        exit_code = watch_sweep.watch(tasks, live=live)
+        exit_code = watch_sweep.watch(tasks, is_terminal=is_terminal)
     except KeyboardInterrupt:
         selector = format_task_ids(tasks)
         commands = f"hpcrun watch {selector} watches them again, hpcrun cancel {selector} cancels them"
@@ -68,20 +68,20 @@ def _watch_sweep(tasks: "Sequence[Run]", *, live: bool) -> None:
     raise typer.Exit(exit_code)
 
 
-def _watch_job(run: "Run", *, live: bool) -> None:
+def _watch_job(run: "Run", *, is_terminal: bool) -> None:
     from hpcrun.cli import follow
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
 
     try:
-        if live:
+        if is_terminal:
             from hpcrun.watch.screen import show_live
 
             watch_state = show_live(run)
         else:
             watch_state = _print_changes(run)
     except KeyboardInterrupt:
-        run = Run(run.directory)  # a restart may have given it another job id
+        run = Run(run.directory)  # after a restart, the run may have another job id
         commands = f"hpcrun watch {run.job_id} watches it again, hpcrun cancel {run.job_id} cancels it"
         output.message(f"\nno longer watching; job {run.job_id} goes on: {commands}")
         raise typer.Exit(130) from None

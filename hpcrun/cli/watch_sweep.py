@@ -26,12 +26,12 @@ REFRESH_SECONDS = 2.0
 HEADER_LINES = 4
 
 
-def watch(tasks: Sequence[Run], *, live: bool) -> int:
+def watch(tasks: Sequence[Run], *, is_terminal: bool) -> int:
     """Show tasks of a sweep until all tasks have ended.
 
     Args:
         tasks: The tasks in order of their numbers.
-        live: Whether stdout is a terminal that can be redrawn.
+        is_terminal: Whether stdout is a terminal that can be redrawn.
 
     Returns:
         The exit code of the first task that failed, else 0.
@@ -39,10 +39,10 @@ def watch(tasks: Sequence[Run], *, live: bool) -> int:
     states_by_task: dict[Run, State] = {}
     last_drawn = -REFRESH_SECONDS
     for states_by_task, changed_tasks in until_ended(tasks):
-        if live and (changed_tasks or time.monotonic() - last_drawn >= REFRESH_SECONDS):
+        if is_terminal and (changed_tasks or time.monotonic() - last_drawn >= REFRESH_SECONDS):
             last_drawn = time.monotonic()
             _draw(tasks, states_by_task)
-        elif not live:
+        elif not is_terminal:
             summary = [f"{len(tasks)} tasks of {tasks[0].name}: {_count_states(states_by_task)}"] * (
                 len(changed_tasks) == len(tasks)
             )
@@ -71,7 +71,7 @@ def _draw(tasks: Sequence[Run], states_by_task: dict[Run, State]) -> None:
         "Ctrl+C stops watching, not the tasks"
     )
     output.screen(
-        [header, *output.text(status.COLUMNS, map(status.cells, table), optional=status.OPTIONAL).splitlines()]
+        [header, *output.text(status.COLUMNS, map(status.cells, table), optional_columns=status.OPTIONAL).splitlines()]
     )
 
 

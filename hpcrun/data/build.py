@@ -53,13 +53,13 @@ def build(
         out: Folder for the shards; created if it does not exist.
         options: Number and format of the stored images and shards.
         workers: Number of processes.
-        report: Called repeatedly with the number of finished images and the number of all images.
+        report: Function that is called repeatedly with the number of finished images and the number of all images.
 
     Returns:
         The content of ``dataset.json``.
 
     Raises:
-        HpcrunError: The folder has files of something else or of a different build, or the disk is full.
+        HpcrunError: The folder has unrelated files or files of a different build, or the disk is full.
     """
     tasks = _plan(dataset, out, options)
     identity = _identify(dataset, options)
@@ -83,9 +83,11 @@ def build(
 def _finish(dataset: Dataset, out: Path, options: Options, results: list[ShardResult]) -> dict[str, Any]:
     """Write the files that describe a data set whose shards are complete."""
     description = _describe(dataset, options, results)
-    skipped = [line for result in results for line in result.skipped]
+    skipped_lines = [line for result in results for line in result.skipped]
     (out / LABELS).write_text("".join(f"{name}\n" for name in dataset.labels))
-    (out / SKIPPED).write_text("".join(f"{path}\t{reason}\n" for path, reason in skipped), errors="surrogateescape")
+    (out / SKIPPED).write_text(
+        "".join(f"{path}\t{reason}\n" for path, reason in skipped_lines), errors="surrogateescape"
+    )
     for split in dataset.splits:
         shard_records = [result.records for result in results if result.name.startswith(f"{split}-")]
         write_index(out / index_name(split), shard_records)
@@ -156,8 +158,8 @@ def _resume(out: Path, journal: TextIO, identity: str) -> dict[str, ShardResult]
             f"{out} has an interrupted build of other images, or with other options",
             hint="give another folder, or remove this one",
         )
-    recorded = [ShardResult.from_json(line) for line in result_lines]
-    results = {result.name: result for result in recorded if result and (out / result.name).exists()}
+    recorded_results = [ShardResult.from_json(line) for line in result_lines]
+    results = {result.name: result for result in recorded_results if result and (out / result.name).exists()}
     for draft in out.glob(".*.part"):
         draft.unlink()
     journal.truncate(0)

@@ -58,7 +58,8 @@ def encode_image(content: bytes, *, resize: int = 0, raw: bool = False) -> Encod
             keep_bytes = image.format == "JPEG" and not mode_suffix and not resize and not raw
             height, width = image.height, image.width
             if keep_bytes:
-                image.draft("RGB", (1, 1))  # finds damaged data faster: decodes all data to 1/8 of height and width
+                # decode all data to 1/8 of height and width, which is faster and finds damage
+                image.draft("RGB", (1, 1))
             image.load()
             if keep_bytes:
                 return EncodedImage(content, height, width)

@@ -1,4 +1,4 @@
-"""The index of a split: position and label of each record; a ``.npy`` file, written without NumPy."""
+"""The index of a split: a ``.npy`` file with position and label of each record, written without NumPy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIELDS = [("shard", "<i4"), ("label", "<i4"), ("offset", "<i8"), ("length", "<i8
 without the 12 bytes of header before and the 4 bytes of checksum after the content (`hpcrun.data.tfrecord`)."""
 _RECORD = struct.Struct("<iiqq")
 _ALIGNMENT = 64
-_FRAME_BYTES = 16  # length and checksums of a record
+_FRAME_BYTES = 16  # bytes of the length and checksums of a record
 
 
 def index_name(split: str) -> str:
@@ -43,7 +43,7 @@ def write_index(file: Path, shards: Iterable[Iterable[tuple[int, int, int]]]) ->
 
 
 def load_index(files: Sequence[Path], split: str) -> Any:
-    """Return the index that ``hpcrun data build`` wrote; None if there is none, or the shards are not those.
+    """Return the index that ``hpcrun data build`` wrote; None without an index, or if it does not match the shards.
 
     Args:
         files: The shards of the split.

@@ -84,7 +84,7 @@ def inspect_split(
         files: The shards of the split.
         names: The names of the classes.
         samples: Number of records to keep as samples, from the beginnings of all shards.
-        report: Called after samples_per_shard shard with the shard's size in bytes.
+        report: Function that is called after each shard with the shard's size in bytes.
     """
     info = SplitInfo(shards=len(files))
     samples_per_shard = -(-samples // len(files))

@@ -103,7 +103,7 @@ def _missing_error(name: str, folder: Path | None, files: str) -> HpcrunError:
 def _make_dataset(
     labels: tuple[str, ...], shape: tuple[int, int, int], origin: Path, read: Callable[[str], Samples]
 ) -> Dataset:
-    """Make a data set of the samples that `read` returns for each split, and shuffle the training images."""
+    """Make a data set from the samples that `read` returns for each split, and shuffle the training images."""
     splits = {}
     for split in _PREFIX_BY_SPLIT:
         try:
@@ -198,7 +198,7 @@ def _read_binary(content: bytes) -> tuple[bytes, bytes]:
 
 
 class _PickledArray:
-    """An array of a pickle, loaded without NumPy."""
+    """A NumPy array in a pickle file, loaded without NumPy."""
 
     data = b""
 
@@ -207,7 +207,7 @@ class _PickledArray:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler that allows only dictionaries, lists and arrays: other pickles can run any program."""
+    """Unpickler that allows only dictionaries, lists and arrays: other objects in a pickle could run any program."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module.startswith("numpy") and name in {"_reconstruct", "ndarray", "dtype"}:

@@ -102,10 +102,10 @@ def find_images(folder: Path, *, validation: float = 0.0, labels: Sequence[str] 
 
 
 def shuffle(images: list[Source]) -> list[Source]:
-    """Return images in a random order that is the same in every run."""
-    shuffled = list(images)
-    random.Random(_SEED).shuffle(shuffled)  # noqa: S311 - not a secret
-    return shuffled
+    """Return images in a random but reproducible order."""
+    shuffled_images = list(images)
+    random.Random(_SEED).shuffle(shuffled_images)  # noqa: S311 - not a secret
+    return shuffled_images
 
 
 def _split_by_class(images: Iterable[Source], fraction: float) -> dict[str, list[Source]]:
@@ -132,7 +132,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 
 def list_images(folder: Path, names: Sequence[str]) -> list[Source]:
-    """Return the files in the folder of each class and its subfolders, sorted by path, without hidden files.
+    """Return the files of each class, in its folder and subfolders, sorted by path, without hidden files.
 
     Args:
         folder: Folder with one subfolder per class.

@@ -36,13 +36,13 @@ def split(folder: Path, workers: int) -> list[Path]:
     for k, worker_folder in enumerate(folders):
         links = {file.name: f"../{file.name}" for file in shards[k * shards_per_worker : (k + 1) * shards_per_worker]}
         worker_folder.mkdir(exist_ok=True)
-        existing = {
+        existing_links = {
             entry.name: str(entry.readlink()) if entry.is_symlink() else "" for entry in worker_folder.iterdir()
         }
-        if foreign_files := sorted(name for name, target in existing.items() if links.get(name) != target):
+        if foreign_files := sorted(name for name, target in existing_links.items() if links.get(name) != target):
             raise HpcrunError(
                 f"{worker_folder} has {foreign_files[0]}, which is not one of its links", hint=f"remove {worker_folder}"
             )
-        for name in links.keys() - existing.keys():
+        for name in links.keys() - existing_links.keys():
             (worker_folder / name).symlink_to(links[name])
     return folders

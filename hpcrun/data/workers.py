@@ -56,7 +56,7 @@ def write_shards(tasks: list[ShardTask], workers: int, report: Callable[[int], N
     Args:
         tasks: The shards to write.
         workers: Maximum number of processes; with one worker or one shard, this process writes.
-        report: Called repeatedly with the number of finished images.
+        report: Function that is called repeatedly with the number of finished images.
 
     Yields:
         The result of each shard, as soon as it is written.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchmarkRank:
-    """A rank of the benchmark and its host; a text is empty if unknown.
+    """A rank of the benchmark and its host; unknown values are empty.
 
     Attributes:
         host: The host's name.
@@ -127,8 +127,8 @@ def read_allreduce(run: Run) -> AllreduceTimes | None:
 
 def read_nodes(run: Run) -> NodeSpeeds | None:
     """Return the speed of nodes; None before rank 0 has written ``nodes.json``."""
-    speeds = _read_result_file(run, "nodes.json", NodeSpeeds)
-    return speeds if speeds and speeds.nodes else None
+    node_speeds = _read_result_file(run, "nodes.json", NodeSpeeds)
+    return node_speeds if node_speeds and node_speeds.nodes else None
 
 
 def _read_result_file(run: Run, name: str, model: type[Record]) -> Record | None:

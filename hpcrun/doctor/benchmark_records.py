@@ -1,4 +1,4 @@
-"""The records of a site's benchmarks: one line each in ``NAME.tested.jsonl``, beside the site file if possible."""
+"""The records of a site's benchmarks: lines of ``NAME.tested.jsonl``, in the folder of the site file if possible."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class BenchmarkRecord:
         ranks: The number of ranks.
         nodelist: The names of the nodes, as a Slurm node list.
         failed: The name of the failed step; empty if the benchmark succeeded.
-        slow: The regressions as text; empty if there were none.
+        slow: The regressions as text; empty without regressions.
         versions: Versions of hpcrun, the MPI library, Slurm, Python and the kernel, and the network devices.
         figures: Metrics of MPI_Allreduce with all ranks: ``latency_us`` and ``bandwidth_GBps``.
-        of_nodes: Metrics by node name; network metrics are those of the node's best pair.
+        of_nodes: Metrics by node name; the network metrics of a node are the best of all pairs with this node.
     """
 
     time: str
@@ -135,7 +135,7 @@ def _escape_unprintable(value: Any) -> Any:
 
 
 def _record_files(loaded_site: LoadedSite) -> list[Path]:
-    """Return the record files to try: beside the highest site file, unless it is shipped, and in this user's folder."""
+    """Return the candidate record files: next to the highest site file, unless shipped, and in this user's folder."""
     name = loaded_site.site.name
     layer_files = loader.list_site_files().get(name, [])
     path_files = [file for file in loaded_site.origins.values() if file.stem == name and file not in layer_files]

@@ -1,4 +1,4 @@
-"""Regressions in a site's benchmark, compared with earlier benchmarks, or of a node compared with the other nodes."""
+"""Finds regressions in a site's benchmark: values worse than in earlier benchmarks, or nodes slower than the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
 
 THRESHOLDS = {"latency_us": 0.5, "bandwidth_GBps": 0.2, "compute_GFLOPS": 0.2, "memory_GBps": 0.2}
-"""Relative thresholds of a regression, by metric; latency varies more than the others."""
+"""Relative thresholds of a regression, by metric; latency varies more than other metrics."""
 
 MAX_RECORDS = 20
 """Maximum number of earlier benchmarks to compare with."""
@@ -40,7 +40,7 @@ class Regression:
         figure: The name of the metric, a key of `LABELS`.
         value: The measured value.
         usual: The usual value.
-        beside: The source of the usual value: ``the other nodes`` or ``5 earlier tests``.
+        beside: The values compared with: ``the other nodes`` or ``5 earlier tests``.
         nodes: The measured nodes; empty for the allreduce of all ranks.
     """
 
@@ -82,18 +82,18 @@ def comparable_records(record: BenchmarkRecord, records: Iterable[BenchmarkRecor
 
 
 def find_regressions(record: BenchmarkRecord, earlier_records: Sequence[BenchmarkRecord]) -> list[Regression]:
-    """Return the regressions in a benchmark: of nodes, then of the allreduce of all ranks.
+    """Return the regressions in a benchmark: of single nodes, then of the allreduce over all ranks.
 
     Args:
         record: The record of the benchmark.
         earlier_records: The records of comparable earlier benchmarks.
     """
     regressions = [one for key in LABELS for one in _find_slow_nodes(key, record.of_nodes, earlier_records)]
-    usual_source = pluralize(len(earlier_records), "earlier test")
+    comparison = pluralize(len(earlier_records), "earlier test")
     for key, value in record.figures.items():
-        usual_value = _median_of_known(one.figures.get(key) for one in earlier_records)
-        if usual_value and _is_worse(key, value, usual_value):
-            regressions.append(Regression(key, value, usual_value, usual_source))
+        reference_value = _median_of_known(one.figures.get(key) for one in earlier_records)
+        if reference_value and _is_worse(key, value, reference_value):
+            regressions.append(Regression(key, value, reference_value, comparison))
     return regressions
 
 
@@ -108,7 +108,7 @@ def changed_versions(record: BenchmarkRecord, earlier_records: Sequence[Benchmar
 
 
 def mark_regressions(steps: Iterable[Finding], regressions: Iterable[Regression]) -> list[Finding]:
-    """Return the benchmark steps; steps with regressions become warnings."""
+    """Return the benchmark steps, with a warning for each step that has regressions."""
     slow_steps = {"nodes" if one.nodes else "allreduce" for one in regressions}
     return [replace(step, severity="warning") if step.check in slow_steps else step for step in steps]
 
@@ -120,7 +120,7 @@ def _find_slow_nodes(
     values = {name: figures[key] for name, figures in nodes.items() if key in figures}
     if not values:
         return []
-    # the median that is better: of two nodes, the value of the faster node
+    # the better of the two middle values: for two nodes, the value of the faster node
     median_of_nodes = (median_low if _is_lower_better(key) else median_high)(values.values())
     slow_nodes = [
         Regression(key, value, median_of_nodes, "the other nodes", (n,))
@@ -133,8 +133,8 @@ def _find_slow_nodes(
     }
     if slow_nodes or not slower_values or not earlier_median:
         return slow_nodes
-    usual_source = pluralize(len(earlier_records), "earlier test")
-    return [Regression(key, median(slower_values.values()), earlier_median, usual_source, tuple(slower_values))]
+    comparison = pluralize(len(earlier_records), "earlier test")
+    return [Regression(key, median(slower_values.values()), earlier_median, comparison, tuple(slower_values))]
 
 
 def _median_of_known(values: Iterable[float | None]) -> float | None:
@@ -146,5 +146,7 @@ def _is_lower_better(key: str) -> bool:
     return key == "latency_us"
 
 
-def _is_worse(key: str, value: float, usual_value: float) -> bool:
-    return (value - usual_value if _is_lower_better(key) else usual_value - value) > THRESHOLDS[key] * usual_value
+def _is_worse(key: str, value: float, reference_value: float) -> bool:
+    return (value - reference_value if _is_lower_better(key) else reference_value - value) > THRESHOLDS[
+        key
+    ] * reference_value

@@ -42,7 +42,7 @@ class BenchmarkReport:
         record: The benchmark's record.
         node_problems: Warnings and errors of the doctor's checks about the job's nodes.
         slow: The regressions.
-        compared_records: The number of earlier benchmarks that were compared.
+        compared_records: The number of earlier benchmarks that this one was compared with.
         changed: Versions that changed since the last earlier benchmark, as (old, new) by name.
         explanation: Why the benchmark failed; None if it succeeded.
         log: The last lines of the job's log; empty if the benchmark succeeded.
@@ -127,7 +127,7 @@ def _explain_failure(run: Run) -> Explanation | None:
 
 
 def _slurm_version(run: Run) -> str | None:
-    """Return Slurm's version; None without Slurm, or if its commands do not report it."""
+    """Return Slurm's version; None without Slurm, or if Slurm's commands do not print a version."""
     if not run.scheduler.uses_slurm:
         return None
     from hpcrun.doctor import discover_commands, discover_slurm

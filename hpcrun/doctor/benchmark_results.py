@@ -89,7 +89,7 @@ def allreduce_metrics(times: AllreduceTimes) -> Metrics:
 def node_metrics(speeds: NodeSpeeds) -> dict[str, Metrics]:
     """Return the metrics by node.
 
-    Network metrics are those of a node's best pair, because a slow node makes all its pairs slow.
+    The network metrics of a node are those of its best pair, because a slow node makes all its pairs slow.
     """
     metrics_by_node = {name: asdict(node) for name, node in speeds.nodes.items()}
     for pair in speeds.pairs:
@@ -114,7 +114,7 @@ def create_steps(run: Run, reason: str = "", fix: str = "") -> list[Finding]:
 
 
 def step_table(steps: list[Finding]) -> list[tuple[str, str, str]]:
-    """Return the name, state and result of each benchmark step; state and result are empty if the step did not run."""
+    """Return the name, state and result of each benchmark step; state and result are empty before a step has run."""
     rows = [(step.check, STATES[step.severity], step.what) for step in steps]
     return rows + [(name, "", "") for name in STEPS[STEPS.index(steps[-1].check) + 1 :]]
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hpcrun.sites.model import Site
 
 TIMEOUT_SECONDS = 60.0
-"""Time in seconds; a check times out after twice this time, plus the timeout of the job script."""
+"""Time in seconds; the timeout of a check is twice this time plus the timeout of the job script."""
 
 CLEANUP_SECONDS = 5.0
 """Grace period in which an interrupted check may remove its files."""
@@ -52,8 +52,8 @@ class Check:
         name: The name of the check in the output.
         location: ``anywhere``: checks only the site file. ``login``: runs on the login node. ``node``: runs on a node,
             and in the job script on the login node. ``job``: checks a completed job and the reports of its nodes.
-        run: Function that yields findings. The function's argument is the context; for ``node``, the site and the
-            node's facts; for ``job``, the context, the job and the reports of its nodes.
+        run: Function that yields findings. The function's arguments are the context; for ``node``, the site and the
+            node's facts; for ``job``, the context, the job and its node reports.
         needs: ``slurm``: a site with Slurm. ``answer``: a Slurm cluster that responds. ``job``: a site whose files the
             user has allowed.
     """
@@ -141,13 +141,13 @@ CHECKS = (
 
 
 def login_checks(context: CheckContext) -> list[Check]:
-    """Return the checks of the login node; those that submit a job only if the user allowed the site's files."""
-    unmet_needs = {"job"} if context.not_allowed else set()
-    unmet_needs |= {"slurm", "answer"} if not find_scheduler(context.site.scheduler).uses_slurm else set()
+    """Return the checks of the login node; checks that submit a job only if the site's files are allowed."""
+    unmet_requirements = {"job"} if context.not_allowed else set()
+    unmet_requirements |= {"slurm", "answer"} if not find_scheduler(context.site.scheduler).uses_slurm else set()
     return [
         check
         for check in CHECKS
-        if check.location in {"anywhere", "login"} and not unmet_needs.intersection(check.needs)
+        if check.location in {"anywhere", "login"} and not unmet_requirements.intersection(check.needs)
     ]
 
 
@@ -169,7 +169,7 @@ def run_check(
         try:
             if "answer" not in check.needs or context.slurm_responds:
                 findings.extend(check.run(context))
-        except Exception as crashed:  # noqa: BLE001 - a check that crashes must not hide the findings of the others
+        except Exception as crashed:  # noqa: BLE001 - a check that crashes must not hide the findings of other checks
             crashes.append(crashed)
         finally:
             is_done.set()

@@ -41,7 +41,7 @@ class CheckContext:
         loaded_site: The site.
         plan: The plan of the job; None if its script cannot be rendered.
         refusal: The error with which hpcrun would refuse the job; None if hpcrun would submit it.
-        requested: The resources that the user requests, by Slurm's names.
+        requested: The resources that the user requests, by Slurm's option names.
         lacks_only_user_options: Whether the job lacks only options that users have to give: an account, a time limit.
         in_job: Whether the doctor also checks nodes inside a job (``--in-job``).
         host_report: The report of `hpcrun.doctor.node_probe` about this host; None before the probe has run.
@@ -77,7 +77,7 @@ class CheckContext:
 
     @property
     def account(self) -> str | None:
-        """The account of the job: the requested one, else the site's default."""
+        """The account of the job: the requested account, else the site's default."""
         return str(chosen) if (chosen := self.requested.get("account") or self.site.defaults.account) else None
 
     @property
@@ -136,7 +136,7 @@ def create_context(name: str | None, requested_resources: dict[str, Any]) -> Che
 
     Args:
         name: The site's name or file; None to detect it.
-        requested_resources: The resources that the user requests, by Slurm's names.
+        requested_resources: The resources that the user requests, by Slurm's option names.
 
     Raises:
         HpcrunError: The site file is not valid.
@@ -150,7 +150,7 @@ def create_context(name: str | None, requested_resources: dict[str, Any]) -> Che
         account = (loaded_site.site.limits.account_pattern or "x").replace("*", "x").replace("?", "x")
         added_options = {"account": account, "time": 1, **requested_resources}
         for options in (added_options, {**added_options, "nodes": 1, "time": 1}):
-            try:  # the rest of the site can still be checked
+            try:  # the other settings of the site can still be checked
                 return CheckContext(
                     loaded_site,
                     _plan(loaded_site, options),
@@ -171,11 +171,11 @@ def _plan(loaded_site: LoadedSite, requested_resources: dict[str, Any]) -> Plan:
 
 
 def probe_arguments(site: Site, requested_resources: dict[str, Any]) -> tuple[str, ...]:
-    """Return the arguments of `PROGRAM`: the name of the jobs' launcher; none if the site file describes the launcher.
+    """Return the arguments of `PROGRAM`: the launcher's name; empty if the site file describes the launcher.
 
     Args:
         site: The site.
-        requested_resources: The resources that the user requests, by Slurm's names.
+        requested_resources: The resources that the user requests, by Slurm's option names.
 
     Raises:
         HpcrunError: The site does not have the requested partition.

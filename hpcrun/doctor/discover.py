@@ -152,7 +152,7 @@ def _render_site_file(name: str, **values: Any) -> str:
 
 
 def _align_comments(text: str) -> str:
-    """Align the comments of each table in one column; a tab separates value and comment in the given text."""
+    """Align the comments of each table in one column; in the argument, a tab separates value and comment."""
     tables = []
     for table in text.split("\n\n"):
         value_and_comment = [line.partition("\t") for line in table.split("\n")]

@@ -16,7 +16,7 @@ _VENDORS = {"amd": r"mi\d+", "intel": r"pvc|max_?\d+"}
 
 @dataclass(frozen=True)
 class DiscoveredValue:
-    """A value for the site file, and the source to name in a comment."""
+    """A value for the site file, and the source of the value, which the file names in a comment."""
 
     value: Any
     source: str
@@ -84,7 +84,7 @@ def _discover_gpus(partition: SlurmPartition) -> dict[str, DiscoveredValue]:
     gpu_types, max_gpus = set(partition.gpus), partition.gpus_per_node
     resources_by_count = {
         sum(gpu_type.gpus.values()): gpu_type.resources for gpu_type in reversed(partition.nodes)
-    }  # of node groups with equal counts, the first group counts
+    }  # of node groups of equal size, the first decides
     values = {
         "gpus_per_node": DiscoveredValue(
             max_gpus, f"sinfo: {resources_by_count[max_gpus]}" + _format_range(set(resources_by_count))

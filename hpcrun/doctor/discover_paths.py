@@ -24,7 +24,8 @@ _CLUSTER_VARIABLES = ("NERSC_HOST", "SYSTEMNAME", "LMOD_SYSTEM_NAME", "CLUSTER_N
 def discover_run_root(environ: Mapping[str, str]) -> DiscoveredValue:
     """Return the run root.
 
-    The run root is in the first folder of `SCRATCH_VARIABLES` on a network file system, else in the first writable one.
+    The run root is in the first folder that a variable of `SCRATCH_VARIABLES` names on a network file system; without
+    one, in the first writable folder.
     """
     writable_names = [name for name in SCRATCH_VARIABLES if environ.get(name) and os.access(environ[name], os.W_OK)]
     types_by_name = {name: mounts.find_mount(Path(environ[name]))[0] for name in writable_names}
@@ -41,7 +42,7 @@ def discover_run_root(environ: Mapping[str, str]) -> DiscoveredValue:
 
 
 def discover_hosts(host: str, nodes: list[str]) -> list[str]:
-    """Return the host patterns of this host and of the nodes; only that of this host if there are too many.
+    """Return the host patterns of this host and of the nodes; if there are too many, only the pattern of this host.
 
     Args:
         host: This host's name.
@@ -52,7 +53,7 @@ def discover_hosts(host: str, nodes: list[str]) -> list[str]:
 
 
 def _host_pattern(host: str) -> str:
-    """Return a host pattern for any number: ``n[0-9]*`` for n12, which does not match ``notebook``."""
+    """Return a host pattern with any number: ``n[0-9]*`` for n12, which does not match ``notebook``."""
     parts = re.match(r"([^0-9.]+)[0-9][^.]*(\..*)?$", host)
     return f"{parts[1]}[0-9]*{parts[2] or ''}" if parts else host
 
@@ -63,7 +64,7 @@ def discover_cluster_variable(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def discover_slurm_conf(environ: Mapping[str, str]) -> DiscoveredValue | None:
-    """Return SLURM_CONF of this shell; None inside a job, because that is the path on the node."""
+    """Return SLURM_CONF of this shell; None inside a job, in which SLURM_CONF is a path on the node."""
     slurm_conf = "" if "SLURM_JOB_ID" in environ else environ.get("SLURM_CONF")
     return DiscoveredValue(str(Path(slurm_conf).absolute()), "$SLURM_CONF, used to query Slurm") if slurm_conf else None
 

@@ -1,4 +1,4 @@
-"""Facts about a host: kernel, processors, memory, GPUs, file systems, limits, clock. The code needs no packages."""
+"""Collects facts about a host: kernel, processors, memory, GPUs, file systems, limits, clock. Standard library only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GIB = 1024**3
 
 
 def describe_host(gpu_names: list[str], driver_version: str) -> dict[str, Any]:
-    """Return static facts about this host, by their names in the output.
+    """Return static facts about this host, by name.
 
     Args:
         gpu_names: The name of each GPU.

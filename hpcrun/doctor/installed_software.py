@@ -45,7 +45,7 @@ _METADATA_NAME = re.compile(r"([^-]+)-([^-]+?)(?:-py[\d.]+)?\.(?:dist|egg)-info"
 
 
 def describe_software(mpi_library: str, mpi_failure: str, launchers: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the versions and paths of installed software, by the names in the output.
+    """Return the versions and paths of installed software, by name of the fact.
 
     Args:
         mpi_library: The version of mpi4py's MPI library.
@@ -106,7 +106,7 @@ def shorten_mpi_version(version: str) -> str:
 
 
 def find_launchers(plugins: Sequence[str] = ()) -> dict[str, str]:
-    """Return the path of each launcher, with the MPI library if launchers of several libraries have the same name.
+    """Return the path of each launcher, followed by the MPI library for names that several MPI libraries share.
 
     Args:
         plugins: Names of launchers from plugins, in addition to the built-in ones.
@@ -131,6 +131,6 @@ def find_launchers(plugins: Sequence[str] = ()) -> dict[str, str]:
 
 def find_cuda_files() -> dict[str, str]:
     """Return the paths of libdevice and ptxas that XLA would use in this environment; empty if not found."""
-    setup = plan_local_setup(CudaKeys())  # in a job, XLA_FLAGS contain the site's keys
+    setup = plan_local_setup(CudaKeys())  # in a job, XLA_FLAGS contains the paths from the site file
     files = {"libdevice": setup.libdevice, "ptxas": setup.ptxas}
     return {name: str(file.resolve()) if file else "" for name, file in files.items()}

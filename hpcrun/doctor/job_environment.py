@@ -25,7 +25,7 @@ BACKENDS = ("tensorflow", "tensorflow-cpu", "torch", "jax")
 
 
 def check_modules(site: Site, facts: Mapping[str, str]) -> Iterator[Finding]:
-    """Report the loaded modules; if a module cannot be loaded, the job script has failed already."""
+    """Report the loaded modules; if a module could not be loaded, the job script would have failed earlier."""
     if site.modules.load or site.modules.purge:
         yield ok("modules", facts["modules"])
 
@@ -72,9 +72,7 @@ def check_mpi_library(site: Site, facts: Mapping[str, str]) -> Iterator[Finding]
 def check_launcher(site: Site, facts: Mapping[str, str]) -> Iterator[Finding]:
     """Check that the launcher is installed and belongs to the MPI library."""
     launcher_path = facts.get(site.launcher_name)
-    if (
-        launcher_path is None
-    ):  # the site needs no launcher, or the site file describes a launcher that the probe does not know
+    if launcher_path is None:  # the site needs no launcher, or the site file describes its own launcher
         return
     library_name = LAUNCHER_NAMES.get(site.mpi.library, "")
     if not launcher_path:

@@ -28,7 +28,7 @@ MAX_SKEW_SECONDS = 2.0
 
 @contextmanager
 def temporarily_created(folder: Path) -> Iterator[None]:
-    """Create a folder and its parents; at the end, remove those that were created if they are empty.
+    """Create a folder and its parents; at the end, remove the created folders that are empty.
 
     Args:
         folder: The folder.
@@ -113,7 +113,7 @@ def check_command(_context: CheckContext) -> Iterator[Finding]:
         return
     try:
         with Path(path).open("rb") as file:
-            is_own = b"hpcrun.cli" in file.read(4096)  # scripts from pip, pipx and uv import it
+            is_own = b"hpcrun.cli" in file.read(4096)  # scripts that pip, pipx and uv install import hpcrun
     except OSError:
         is_own = False
     if is_own:
@@ -124,7 +124,7 @@ def check_command(_context: CheckContext) -> Iterator[Finding]:
 
 
 def check_variables(_context: CheckContext) -> Iterator[Finding]:
-    """Check for environment variables that change jobs without a message."""
+    """Check for environment variables that silently change jobs."""
     from hpcrun.schedulers.environment import inherited_slurm_variables
 
     variables = [name for name in inherited_slurm_variables() if name.startswith("SBATCH_")]
@@ -140,7 +140,7 @@ def check_variables(_context: CheckContext) -> Iterator[Finding]:
 
 
 def check_locale(_context: CheckContext) -> Iterator[Finding]:
-    """Check that the locale is installed, which text that is not ASCII needs."""
+    """Check that the locale is installed: text that is not ASCII needs it."""
     import locale as system
 
     name = host_facts.current_locale()

@@ -38,7 +38,7 @@ PRINT_MPI_WHEEL = (sys.executable, "-P", "-c", f"{_PRINT_LIBRARY}{_PRINT_WHEELS}
 
 
 def parse_mpi_library(text: str) -> tuple[str, str]:
-    """Return the MPI library that a text names, as a value of ``mpi.library``, and the line; empty texts if unknown.
+    """Return the MPI library that a text names, as a value of ``mpi.library``, and the line with the name; else empty.
 
     Args:
         text: The output of ``MPI_Get_library_version`` or ``mpirun --version``.

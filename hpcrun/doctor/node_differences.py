@@ -91,8 +91,8 @@ def warn_of_differences(facts: Sequence[HostFact]) -> Iterator[Finding]:
             for value, host_names in fact.hosts_by_value()
         )
         if fact.differs == "nodes":
-            odd_hosts = fold_hosts(fact.values[-1][1])
-            fix = f"--exclude={odd_hosts}, or --constraint with a feature that only like nodes have (sinfo -o '%N %f')"
+            differing_hosts = fold_hosts(fact.values[-1][1])
+            fix = f"--exclude={differing_hosts}, or --constraint with a feature of equal nodes (sinfo -o '%N %f')"
             yield warning("nodes differ", f"{fact.name}: {description}", fix)
         elif fact.differs == "here" and fact.name in EXPECTED_EQUAL:
             fix = "the same script has another result on nodes: see modules, setup and python in the site file"
@@ -100,7 +100,7 @@ def warn_of_differences(facts: Sequence[HostFact]) -> Iterator[Finding]:
 
 
 def summarize_measurements(nodes: Sequence[NodeReport], local_report: NodeReport | None) -> list[tuple[str, str, str]]:
-    """Return the name of each measurement, the range on the nodes, and the value on this host."""
+    """Return the name of each measurement, the range of values on the nodes, and the value on this host."""
     rows = []
     for name in nodes[0].measured if nodes else ():
         node_values = [node.measured[name] for node in nodes if name in node.measured]

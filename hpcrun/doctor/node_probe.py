@@ -88,7 +88,7 @@ def _wait_for_file(file: Path) -> bool:
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not file.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
-        os.scandir(file.parent).close()  # refreshes an NFS client's cache
+        os.scandir(file.parent).close()  # opening the folder refreshes the cache of an NFS client
     return file.exists()
 
 

@@ -35,7 +35,7 @@ class NodeReport:
 
     Attributes:
         host: The host's name.
-        facts: Static facts about hardware and software, by their names in the output.
+        facts: Static facts about hardware and software, by name.
         measured: The clock skew in s (``skew``), and the free space of folders in GiB.
         gpus: The number of visible GPUs; None if unknown.
         ranks: The MPI_COMM_WORLD of the host's rank; None if MPI was not tested.

@@ -39,7 +39,7 @@ def probe_host(context: CheckContext) -> NodeReport:
         reason, hint = (context.refusal.message, context.refusal.hint) if context.refusal else ("", None)
         raise HpcrunError(f"no job script to check: {reason}", hint=hint)
     planned_spec = context.plan.spec
-    # with GPUs the script sets up CUDA; a container image has its own CUDA, and may not start on a host without GPUs
+    # with GPUs, the script sets up CUDA; a container has its own CUDA, and may not start on a host without GPUs
     gpus = None if planned_spec.container else planned_spec.resources.gpus_per_node
     with _temporary_run_directory(context.run_root) as run_dir:
         spec = replace(

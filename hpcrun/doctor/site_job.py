@@ -95,7 +95,7 @@ def _plan(
 
 
 def _default_resources(site: Site, requested_resources: dict[str, Any], minutes: int) -> dict[str, Any]:
-    """Return the default resources: two nodes, if allowed, and a short time limit; none for a local site."""
+    """Return the default resources: two nodes, if allowed, and a short time limit; empty for a local site."""
     if not find_scheduler(site.scheduler).has_queue:
         return {}
     resolved_site = job_levels.resolve_site(requested_resources, site)
@@ -109,7 +109,7 @@ def _default_resources(site: Site, requested_resources: dict[str, Any], minutes:
 
 
 def _gpus_per_node(site: Site, requested_resources: dict[str, Any]) -> dict[str, str]:
-    """Return a request for all GPUs of a node, to check all of them; empty if the user or the site requests GPUs."""
+    """Return a request for all GPUs of a node, to check all; empty if the user or the site already requests GPUs."""
     max_gpus = site.limits.gpus_per_node
     max_gpus = max((count for count in site.limits.gpus_allowed if count <= (max_gpus or count)), default=max_gpus)
     is_requested = "gpus_per_node" in requested_resources or site.defaults.gpus_per_node
@@ -117,7 +117,7 @@ def _gpus_per_node(site: Site, requested_resources: dict[str, Any]) -> dict[str,
 
 
 def has_succeeded(run: Run) -> bool:
-    """Return whether an ended job succeeded, by its record, or by the scheduler if no record is visible yet."""
+    """Return whether an ended job succeeded, by its exit record; by the scheduler if no record is visible yet."""
     record = run.end_record()
     if record and not record.may_restart:
         return record.exit_code == 0

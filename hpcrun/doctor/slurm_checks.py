@@ -77,7 +77,7 @@ def _exceeded_limits(
         yield "cpus_per_node", limits.cpus_per_node, partition.cpus
     if limits.mem_per_node is not None and parse_memory(limits.mem_per_node) > partition.memory:
         yield "mem_per_node", repr(limits.mem_per_node), f'"{partition.memory}M"'
-    # too few GPUs are also wrong: by default a job gets all GPUs of its nodes
+    # fewer GPUs than the nodes have are wrong, too: by default a job gets all GPUs of its nodes
     if limits.gpus_per_node is not None and limits.gpus_per_node != partition.gpus_per_node:
         yield "gpus_per_node", limits.gpus_per_node, partition.gpus_per_node
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 Purpose = Literal["list", "read", "modify"]
-"""What a command does with runs: list them, read one of them, or modify them (cancel, clean up, remove)."""
+"""Purpose of a command: list runs, read a run, or modify runs (cancel, clean up, remove)."""
 
 
 class Cluster(NamedTuple):
@@ -35,7 +35,7 @@ class Cluster(NamedTuple):
 
 @dataclass(frozen=True)
 class IdMatch:
-    """The runs of one submission with a given job id: a single run, or tasks of a sweep.
+    """The runs of one submission that match a job id: a single run, or tasks of a sweep.
 
     Attributes:
         job_id: The id as the user types it.
@@ -51,7 +51,7 @@ class IdMatch:
 
     @cached_property
     def cluster(self) -> Cluster:
-        """The cluster that assigned the id, from the run's files; use it only for ambiguous ids."""
+        """The cluster that assigned the id, read from the run's files; needed only for ambiguous ids."""
         return cluster_of(self.runs[0])
 
 
@@ -94,12 +94,13 @@ def distinguish(matches: Sequence[IdMatch]) -> Iterable[str]:
 def filter_by_cluster(
     matches: Sequence[IdMatch], site: str | None, find_resubmitted: Callable[[], Iterable[IdMatch]] = tuple
 ) -> list[IdMatch]:
-    """Return the submissions of the selected cluster; all of them if neither the site nor the environment selects one.
+    """Return the submissions to the cluster that the site or the environment selects; all without a selection.
 
     Args:
         matches: The submissions with the id.
         site: The site that the user typed in front of the id, if any.
-        find_resubmitted: Returns submissions that had this id before they were resubmitted under another id.
+        find_resubmitted: Function that returns submissions that had this id before they were resubmitted under another
+            id.
     """
     is_selected = cluster_filter(site)
     if not matches or (is_selected and not any(is_selected(match.cluster) for match in matches)):
@@ -112,7 +113,7 @@ def filter_by_cluster(
 
 
 def _prefer_slurm_conf(matches: Sequence[IdMatch]) -> list[IdMatch]:
-    """Return the submissions to the cluster of SLURM_CONF, or all if there are none; clusters may share a site name."""
+    """Return the submissions to the cluster of SLURM_CONF, or all submissions if none went to this cluster."""
     conf = os.environ.get("SLURM_CONF")
     return [match for match in matches if conf and _has_slurm_conf(match.cluster, conf)] or list(matches)
 
@@ -154,7 +155,7 @@ def require_selected_cluster(matches: Iterable[IdMatch]) -> None:
     is_selected = cluster_filter(None)
     if not is_selected or (
         not site and "SLURM_JOB_ID" in os.environ
-    ):  # on a compute node SLURM_CONF is Slurm's own copy
+    ):  # on a compute node, SLURM_CONF may name slurmd's copy of the file
         return
     for match in matches:
         is_known = match.cluster.site if site else match.cluster.slurm_conf and match.cluster.site != "local"

@@ -1,4 +1,4 @@
-"""Job dependencies (``--dependency``) with job names in place of ids."""
+"""Resolves job names in job dependencies (``--dependency``) to job ids."""
 
 from __future__ import annotations
 
@@ -91,6 +91,6 @@ def _resolve_job_id(job: str, slurm_conf: str | None) -> str:
 
 
 def _is_on_other_cluster(run: Run, slurm_conf: str | None) -> bool:
-    """Return whether a run's job is known to be on another cluster than the new job."""
+    """Return whether a run's job is known to belong to another cluster than the new job."""
     job_conf = run.slurm_conf
     return bool(slurm_conf and job_conf and os.path.realpath(slurm_conf) != os.path.realpath(job_conf))

@@ -27,17 +27,17 @@ class Heartbeat:
         ended: Whether the rank's script has ended.
         waits: The collective call in which the rank waits for other ranks; empty if it does not wait.
         waited_seconds: How long the rank has been waiting in this call, in s.
-        at: The line of the rank's script that is being executed.
+        at: The line of its script that the rank executes.
         activity: What the rank does before training, such as ``imports TensorFlow``; empty otherwise.
         activity_seconds: How long the activity has lasted, in s.
-        phase: ``training``, ``validation``, ``trained``; empty before any ``fit``.
+        phase: ``training``, ``validation`` or ``trained``; empty before the first ``fit``.
         fit: Index of the current ``fit`` call in the script, from 0.
         epoch: Number of the current epoch, from 1.
         epochs: Total number of epochs.
         step: Number of completed steps of the current epoch.
         steps: Number of steps per epoch.
         first: The epoch and the number of completed steps at which the ``fit`` call began.
-        step_seconds: Time per step of the latest steps, in s.
+        step_seconds: Mean time of the latest steps, in s.
         own_seconds: The part of `step_seconds` in which this rank did not wait for other ranks; 0 if unknown.
         images_per_second: Training rate of all ranks together.
         fit_seconds: How long the ``fit`` call has been running, in s (rank 0 only).
@@ -80,7 +80,7 @@ def read_heartbeat(directory: Path, rank: int, faults: dict[str, str] | None = N
     """
     name = f"heartbeats/rank-{rank}.json"
     try:
-        # ranks write null for unknown values
+        # a rank writes null for an unknown value
         return records.read_record(directory / name, Heartbeat, skip_wrong_types=True)
     except records.BadRecordError as error:
         if faults is not None:
@@ -109,7 +109,7 @@ def read_heartbeats(directory: Path, ranks: Iterable[int]) -> dict[int, Heartbea
 
 
 def read_newer_heartbeat(directory: Path, faults: dict[str, str] | None = None) -> Heartbeat | None:
-    """Return rank 0's heartbeat, unless the last line of ``metrics.jsonl`` is newer.
+    """Return rank 0's heartbeat; None if the last line of ``metrics.jsonl`` is newer.
 
     Args:
         directory: The run directory.

@@ -28,7 +28,7 @@ _SITE_AND_IDS = re.compile(r"(?:(?P<site>[^/:]+):)?(?P<ids>[\d_,-]+)")
 
 
 def split_site(word: str) -> tuple[str | None, str] | None:
-    """Split ``SITE:IDS`` into the site, if given, and the ids; return None for other words."""
+    """Split ``SITE:IDS`` or ``IDS`` into site (or None) and ids; return None for other words."""
     match = _SITE_AND_IDS.fullmatch(word)
     return (match["site"], match["ids"]) if match and _RANGES.fullmatch(match["ids"]) else None
 
@@ -36,7 +36,7 @@ def split_site(word: str) -> tuple[str | None, str] | None:
 def find_by_id(
     word: str, entries: Sequence[Entry], missing_runs: list[Run], purpose: Purpose
 ) -> list[tuple[Run, float]]:
-    """Return the runs with given job ids, the newest first, and when each was created, in s since 1970.
+    """Return the runs with given job ids, the newest first, each with its creation time in s since 1970.
 
     A single id selects one job or sweep per cluster that assigned it; a range selects all jobs in the range.
 
@@ -48,7 +48,7 @@ def find_by_id(
 
     Raises:
         AmbiguousError: An id matches jobs of several clusters.
-        HpcrunError: The job with an id is on another cluster than the one that the environment selects.
+        HpcrunError: The job belongs to another cluster than the cluster that the environment selects.
     """
     site, ids = split_site(word) or (None, "")
     ranges = [_parse_range(part) for part in ids.split(",")]
@@ -67,7 +67,7 @@ def find_by_id(
         groups = groupby(sorted(existing_jobs, key=lambda match: match.job_id), key=lambda match: match.job_id)
         matches = [match for _, group in groups for match in clusters.filter_by_cluster(list(group), site)]
         missing_runs += [run for match in removed_jobs for run in match.runs]
-    # without a selected cluster, a newer job whose directory was removed may be the intended one
+    # without a selected cluster, the user may mean a newer job whose directory was removed
     newer_removed = [
         match
         for match in removed_jobs
@@ -131,7 +131,7 @@ def _require_all_ids(ids: str, entries: Sequence[Entry], matches: Sequence[IdMat
 
 
 def _parse_range(text: str) -> IdRange:
-    """Parse ``12``, ``12-17``, ``12_3`` or ``12_3-7`` into the first and the last job and task."""
+    """Parse ``12``, ``12-17``, ``12_3`` or ``12_3-7`` into the first and last job, and the first and last task."""
     job, task, last_number = re.findall(_RANGE, text)[0]
     if task:
         return (int(job), int(task)), (int(job), int(last_number or task))

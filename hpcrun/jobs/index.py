@@ -30,7 +30,7 @@ class Entry:
     Attributes:
         link: The link's name.
         created_ns: When the run directory was created, in nanoseconds since 1970.
-        job_id: The job's id; None if the link was created before submission and not renamed since.
+        job_id: The job's id; None if the job was not submitted, or if the link was not renamed after the submission.
         directory_name: The run directory's last component.
     """
 
@@ -78,7 +78,7 @@ def _read_link(name: str) -> Path:
             raise
         raise FileNotFoundError(
             errno.ENOENT, "not a link", str(link)
-        ) from None  # somebody copied the index, and followed its links
+        ) from None  # the index was copied by a program that follows links
 
 
 def is_run_directory_name(directory_name: str) -> bool:
@@ -104,7 +104,7 @@ def list_directories_without_job_id() -> list[Path]:
     try:
         with os.scandir(
             paths.run_index_folder()
-        ) as folder:  # much faster than `list_entries`; every command calls this
+        ) as folder:  # every command calls this function, and `list_entries` is much slower
             links = [link.name for link in folder if link.name.partition("-")[0].isdigit()]
     except FileNotFoundError:
         return []

@@ -84,7 +84,7 @@ class RecordedSite:
 
     @property
     def traps_stop_signal(self) -> bool:
-        """Whether the job script traps the signal that requests a stop; the signal kills scripts of old versions."""
+        """Whether the job script traps the stop signal, which would kill scripts of old versions of hpcrun."""
         return "restart" in self.all_values
 
     def load(self) -> LoadedSite:
@@ -182,7 +182,7 @@ class JobRecord(JobOptions):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the file exists and is valid; otherwise all values are defaults."""
+        """Whether the file exists and is valid; if not, all values are defaults."""
         return bool(self.all_values)
 
     @property

@@ -82,8 +82,8 @@ class LogReader:
 
     Args:
         file: The log; it need not exist yet.
-        line_prefix: Returns the prefix of each line, or None while the prefix is unknown; its argument is whether this
-            is the last call. If omitted, lines have no prefix.
+        line_prefix: Function that returns the prefix of each line, or None while it is unknown; the argument is true in
+            the last call. Without this function, lines have no prefix.
         pattern: Show only lines that match this pattern; None for all lines.
         line_count: Number of (matching) lines to show of the existing text, from its end; None for all.
     """
@@ -180,14 +180,14 @@ class RankHosts:
         self.attempts: dict[int, int] = {}
 
     def line_prefix(self, rank: int, is_last_call: bool) -> str | None:
-        """Return the prefix of a rank's lines among the lines of other ranks.
+        """Return the prefix that marks the lines of a rank in the merged log of several ranks.
 
         Args:
             rank: The rank.
             is_last_call: Whether this is the last call.
 
         Returns:
-            The prefix; None while the rank's host is unknown, the job's log, which names the host, may arrive later.
+            The prefix; None while the rank's host is unknown, because the job's log does not name it yet.
         """
         *lines, self.partial_line = (self.partial_line + (self.tail.read_new() if self.tail else "")).split("\n")
         for match in filter(None, map(_RANK_START.match, lines)):
@@ -243,10 +243,10 @@ def rank_logs(
 def poll_until_ended(
     run: Run, query: Callable[[Run], State], on_state: Callable[[State], None] = lambda _state: None
 ) -> Iterator[None]:
-    """Yield every `POLL_SECONDS` until a job has ended, and once more after its end.
+    """Yield every `POLL_SECONDS` until a job has ended, and once more after the end.
 
-    The job's exit record shows its end at once; the scheduler is polled, less and less often, for jobs without such a
-    record, and for jobs that the scheduler stopped and may requeue.
+    The exit record shows the end of a job at once. Jobs without an exit record, and jobs that the scheduler stopped and
+    may requeue, are polled less and less often.
 
     Args:
         run: The run.
@@ -258,7 +258,8 @@ def poll_until_ended(
         record = run.end_record()
         has_ended = record is not None and not ("requeue" in run.scheduler.abilities and record.may_restart)
         if not has_ended and backoff.is_due(urgent=record is not None):
-            now, state = time.monotonic(), query(Run(run.directory))  # a new Run: the job may have resubmitted itself
+            # create a new Run, because the job may have resubmitted itself
+            now, state = time.monotonic(), query(Run(run.directory))
             on_state(state)
             if state.name != last_state:
                 backoff.reset()

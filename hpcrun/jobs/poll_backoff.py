@@ -1,4 +1,4 @@
-"""Backoff of polling: how often commands that wait for jobs query the scheduler."""
+"""Backoff of polling: determines how often commands query the scheduler while they wait for jobs."""
 
 from __future__ import annotations
 

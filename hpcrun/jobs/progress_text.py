@@ -21,20 +21,20 @@ def format_progress(last_epoch: Epoch, heartbeat: Heartbeat | None = None, *, co
     Args:
         last_epoch: The last line of ``metrics.jsonl``.
         heartbeat: Rank 0's heartbeat, if it is newer than that line.
-        completed: Whether the job has ended successfully, so that no epoch follows.
+        completed: Whether the job has ended successfully, so that no further epoch is expected.
     """
     epoch, epochs, rate = last_epoch.epoch, last_epoch.epochs, last_epoch.images_per_second
-    step = ""
+    step_text = ""
     if heartbeat and heartbeat.epoch:
         epoch, epochs, rate = heartbeat.epoch, heartbeat.epochs, heartbeat.images_per_second or rate
-        step = f"step {heartbeat.step}" + (f"/{heartbeat.steps}" if heartbeat.steps else "")
+        step_text = f"step {heartbeat.step}" + (f"/{heartbeat.steps}" if heartbeat.steps else "")
     parts = []
     if epoch is not None:
         parts.append(f"epoch {epoch}" + (f"/{epochs}" if epochs else ""))
         if epochs and epoch < epochs and (completed or (heartbeat and heartbeat.phase == "trained")):
             parts.append(STOPPED_EARLY)
-    if step:
-        parts.append(step)
+    if step_text:
+        parts.append(step_text)
     if rate and rate > 0:
         parts.append(format_rate(rate))
     return ", ".join(parts)
@@ -73,5 +73,5 @@ def format_elapsed(total_seconds: float) -> str:
 
 
 def format_time(timestamp: float) -> str:
-    """Format a time, given in s since 1970, as ISO 8601 in local time."""
+    """Format a time in s since 1970 as ISO 8601 in local time."""
     return datetime.fromtimestamp(timestamp).astimezone().isoformat(timespec="seconds")

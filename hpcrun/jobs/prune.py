@@ -31,7 +31,7 @@ _SLOT_LOCK = re.compile(r"\.place-\d+")
 
 
 def find_obstacle(run: Run) -> str | None:
-    """Return why a run directory must not be removed, regardless of its job's state; None if it may be removed.
+    """Return why a run directory must not be removed, regardless of its job's state; None without a reason.
 
     hpcrun removes only directories that it created: the record must be readable, owned by this user, and name this
     directory.
@@ -109,7 +109,7 @@ def disk_usage(run: Run, *, keep_results: bool) -> int:
 
 
 def remove_run(run: Run, *, keep_results: bool) -> str | None:
-    """Remove a run directory, or all of its files but the results; remove links, but not their targets.
+    """Remove a run directory, or all of its files except the results; links are removed, their targets are kept.
 
     Results are removed last, so that an interrupted removal can be repeated. With its last task, the sweep's directory
     is removed, too.

@@ -76,7 +76,7 @@ def _list_run_roots() -> dict[Path, None]:
 
 
 def _find_runs(folder: Path) -> Iterator[tuple[Run, int]]:
-    """Yield the runs in a folder, each with its task number if it is a task of a sweep, else with 0."""
+    """Yield the runs in a folder, each with its task number in a sweep, or 0 for other runs."""
     try:
         with os.scandir(folder) as entries:
             directories = [

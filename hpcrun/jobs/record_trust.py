@@ -1,4 +1,4 @@
-"""Trust checks for run records, which name the processes, files and hosts that cancel and cleanup act on."""
+"""Trust checks for run records: cancel and cleanup act on the processes, files and hosts that these records name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TRUSTED_FILES = ("job.json", "submitted.json", "exit.json", "starts.jsonl", "cleaned.json", "hostfile")
 """The files in a run directory that name a run's jobs, processes, hosts and folders."""
 
-_NOT_USED = "is not used: "
+_UNUSED_MESSAGE = "is not used: "
 _JOB_ID = re.compile(r"\d{1,18}(_\d{1,9})?")
 
 
@@ -38,7 +38,8 @@ def require_trusted(run: Run) -> None:
     Raises:
         HpcrunError: A record is not trusted, or the directory is a copy of another run's.
     """
-    if not run.directory.exists():  # the user removed it: the run's data comes from the user's own index
+    # the run directory was removed: the data comes from the index, which belongs to this user
+    if not run.directory.exists():
         return
     _require_owner(run)
     refused_files = [
@@ -56,7 +57,7 @@ def require_trusted(run: Run) -> None:
     _require_original(run)
     _require_values(run)
     if reason := next(
-        (f"{run.directory / name} {reason}" for name, reason in run.faults.items() if _NOT_USED in reason), None
+        (f"{run.directory / name} {reason}" for name, reason in run.faults.items() if _UNUSED_MESSAGE in reason), None
     ):
         raise trust.NotAllowedError(reason, hint="another process changed it during the check: chmod go-w its folder")
 

@@ -27,7 +27,7 @@ MAX_BYTES = 64 << 20
 MAX_DEPTH = 30
 TAIL_BYTES = 1 << 16
 GROWTH_BYTES = 1 << 12
-"""Bytes by which a file may grow between the query of its size and the read, which allocates no more memory."""
+"""Maximum number of bytes by which a file may grow between the query of its size and the read."""
 
 
 class BadRecordError(Exception):
@@ -50,7 +50,7 @@ Guard = Callable[["Path", str, os.stat_result], str | None]
 
 @contextmanager
 def open_regular_file(file: Path, *, follow_links: bool = True) -> Iterator[IO[bytes]]:
-    """Open a regular file, and refuse others: reading a pipe may hang, a device may never end.
+    """Open a regular file, and refuse other types: reading a pipe may hang, and a device may be endless.
 
     Args:
         file: The file.
@@ -104,7 +104,7 @@ def read_text(file: Path, errors: str = "surrogateescape", guard: Guard | None =
 
 
 def read_tail(file: Path, size: int = TAIL_BYTES) -> str:
-    """Return the last whole lines of a file; an empty text if the file cannot be read.
+    """Return the last complete lines of a file; an empty text if the file cannot be read.
 
     Args:
         file: The file.
@@ -157,7 +157,7 @@ def read_record(
 def read_lines(
     file: Path, record_class: type[Record], *, end_only: bool = False, guard: Guard | None = None
 ) -> Iterator[Record]:
-    """Yield the records in a file of JSON lines in reverse order; skip incomplete lines.
+    """Yield the records in a file of JSON lines, the last first; skip incomplete lines.
 
     Args:
         file: The file.
@@ -188,7 +188,7 @@ def parse_json(content: str) -> Any:
     """Parse a JSON text, with null for NaN and infinite numbers.
 
     Raises:
-        ValueError: The text is invalid, or nested too deeply; the message is a predicate to the file's name.
+        ValueError: The text is invalid, or nested too deeply; the message is a predicate that follows the file's name.
     """
     try:
         value = _DECODER.decode(content)
@@ -210,13 +210,13 @@ def parse_record_text(record_class: type[Record], content: str) -> Record:
     return parse_record(record_class, parse_json(content))
 
 
-def _parse_float(number: str) -> float | None:
-    value = float(number)
+def _parse_float(text: str) -> float | None:
+    value = float(text)
     return value if abs(value) < float("inf") else None
 
 
-def _parse_integer(number: str) -> int | float | None:
-    return int(number) if len(number) < 19 else _parse_float(number)
+def _parse_integer(text: str) -> int | float | None:
+    return int(text) if len(text) < 19 else _parse_float(text)
 
 
 _DECODER = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_parse_float, parse_int=_parse_integer)

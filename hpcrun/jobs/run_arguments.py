@@ -1,4 +1,4 @@
-"""Arguments of a workload that name runs, such as ``last``: a job gets the run's directory instead."""
+"""Replaces names of runs, such as ``last``, in a workload's arguments by run directories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def find_run_or_file(word: str) -> Path:
-    """Return the run directory or the model that a word names.
+    """Return the run directory or the model file that a word names.
 
     Args:
         word: A job (id, name, ``last``, run directory), the file of a Keras model, or a folder with ``model.keras``,
@@ -47,8 +47,10 @@ def resolve_runs(program: Workload, args: Sequence[str]) -> tuple[str, ...]:
     Raises:
         HpcrunError: No run matches a value.
     """
-    declared = program.options or {}
-    flags = {f"--{name}" for name, option in program.option_names.items() if declared[option].get("type") == "run"}
+    declared_options = program.options or {}
+    flags = {
+        f"--{name}" for name, option in program.option_names.items() if declared_options[option].get("type") == "run"
+    }
     resolved, expects_run = [], False
     for word in args:
         flag, equals, value = word.partition("=")
@@ -83,7 +85,7 @@ def add_data_of_run(program: Workload, args: tuple[str, ...]) -> tuple[str, ...]
 
 
 def _select_run(word: str) -> Run:
-    from hpcrun.jobs.run_selection import select_one  # 25 ms, which most jobs do not need
+    from hpcrun.jobs.run_selection import select_one  # this import takes 25 ms, and most jobs do not need it
 
     return select_one(word)
 

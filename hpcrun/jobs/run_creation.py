@@ -33,7 +33,7 @@ def create_run(spec: JobSpec, script: str) -> Run:
     For a sweep, create its tasks' directories, too.
 
     Raises:
-        HpcrunError: The directory cannot be created or added to the index; nothing of it is left.
+        HpcrunError: The directory cannot be created or added to the index; a partly created directory is removed.
     """
     from hpcrun.jobs.runs import Run
     from hpcrun.script.options import list_library

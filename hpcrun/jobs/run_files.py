@@ -23,8 +23,8 @@ class Submission:
         job_id: The scheduler's job id.
         submitted: When the job was submitted, in s since 1970.
         host: The host on which the job was submitted.
-        start_time: Start of the script's process of a local job, in clock ticks since boot; None if the process had
-            already ended, False for a Slurm job.
+        start_time: For a local job, start of the script's process in clock ticks since boot, or None if the process had
+            already ended; False for a Slurm job.
         allocation: The id of the Slurm job in whose allocation a local job was started.
         slurm_conf: SLURM_CONF in the environment of the submission.
         command: The sbatch command line.
@@ -66,7 +66,8 @@ class ExitRecord:
         exit_code: The exit code.
         reason: How the job ended.
         started: When the job script started, in s since 1970.
-        ended: When the job ended, in s since 1970; None while its ranks are being stopped, or if that was interrupted.
+        ended: When the job ended, in s since 1970; None while its ranks are being stopped, or if stopping them was
+            interrupted.
         requeued: Whether the job was requeued.
         host: The host on which the job script ran.
         job_id: The job's id.
@@ -106,8 +107,8 @@ class Start:
         host: The host on which the job script ran.
         nodes: The allocated nodes in Slurm's notation (``n[1-4]``).
         started: When the job script started, in s since 1970.
-        requeued: Whether the job had requeued itself before this start.
-        more_memory: Whether the job had run out of memory before this start, and now requests more.
+        requeued: Whether this is a start after the job requeued itself.
+        more_memory: Whether this start requests more memory, because the job ran out of memory.
     """
 
     job_id: str = ""
@@ -157,7 +158,7 @@ class Epoch:
 
     @property
     def metrics(self) -> dict[str, object]:
-        """The metrics by name: all values that are not in the other fields of this class."""
+        """The metrics by name: all values that have no field in this class."""
         return {name: value for name, value in self.all_values.items() if name not in _EPOCH_FIELDS}
 
 
@@ -179,7 +180,7 @@ class SiteOrigin(NamedTuple):
 
     Attributes:
         value: The value.
-        place: File and line of the site file; empty if unknown.
+        place: Site file and line of the value; empty if unknown.
     """
 
     value: object

@@ -50,7 +50,7 @@ def select_runs(
     missing_runs: list[Run] | None = None,
     purpose: Purpose = "read",
 ) -> list[Run]:
-    """Return the selected runs, the newest first and each once.
+    """Return the selected runs without duplicates, the newest first.
 
     A job id, ``last`` and a name without wildcards select the newest matching run, or all tasks of a sweep; ranges,
     wildcards and ``all`` select every matching run. Runs whose directories were removed are left out. If two clusters
@@ -62,8 +62,8 @@ def select_runs(
             if ``since`` is given.
         since: The earliest time of submission, in s since 1970.
         missing_runs: Receives the matching runs whose directories were removed.
-        purpose: ``list`` accepts jobs of several clusters with one id; ``modify`` accepts a job of another
-            cluster than the one that the environment selects only if the user typed its site in front of the id.
+        purpose: ``list`` accepts jobs of several clusters with one id; ``modify`` accepts a job of another cluster than
+            the environment selects only if the user typed its site before the id.
 
     Raises:
         AmbiguousError: An id matches jobs of several clusters.
@@ -93,15 +93,15 @@ def select_runs(
 
 
 def select_in_order(words: Sequence[str]) -> list[Run]:
-    """Return the selected runs, each once, in the order of the words; the oldest first for each word.
+    """Return the selected runs without duplicates, in the order of the words; for each word, the oldest first.
 
     Raises:
         HpcrunError: A word matches no run.
     """
     selected: dict[Path, Run] = {}
     for word in words:
-        submitted = groupby(select_runs([word]), lambda run: (run.sweep or run).directory)
-        for runs in reversed([list(runs) for _, runs in submitted]):  # the tasks of a sweep are in order already
+        submissions = groupby(select_runs([word]), lambda run: (run.sweep or run).directory)
+        for runs in reversed([list(runs) for _, runs in submissions]):  # the tasks of a sweep are in order already
             selected |= {run.directory: run for run in runs}
     return list(selected.values())
 
@@ -221,7 +221,8 @@ def _parse_directory(word: str) -> Path | None:
     directory = Path(word)
     if ("/" in word or word in {".", ".."}) and any((directory / file).exists() for file in ("job.json", "exit.json")):
         recorded_path = Run(directory).recorded_path
-        with suppress(OSError):  # if the path has a link, the index and the job's processes use the recorded path
+        # if the path contains a symbolic link, the index and the job's processes use the recorded path
+        with suppress(OSError):
             if recorded_path and recorded_path.samefile(directory):
                 return recorded_path
         return directory.resolve()

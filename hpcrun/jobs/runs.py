@@ -1,4 +1,4 @@
-"""Run directories, which are created before submission and which any process can read."""
+"""Run directories: created before the submission, and readable by any later process."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class Run:
     def slurm_conf(self) -> str | None:
         """The slurm.conf of the job's cluster: the site's, else the value of SLURM_CONF at submission.
 
-        If this file is missing on this host, or if another user may have written the record of its path, the current
-        SLURM_CONF counts: Slurm's commands load plugins that a slurm.conf names. None means Slurm's default.
+        The current SLURM_CONF is used if this file is missing on this host, or if another user may have written the
+        record: Slurm's commands load plugins that slurm.conf names. None: Slurm's default.
         """
         site_conf, shell_conf = self.spec.site.slurm_conf, self.submission.slurm_conf
         conf, file = (site_conf, "job.json") if site_conf else (shell_conf, "submitted.json")
@@ -223,7 +223,7 @@ class Run:
         return len(self.starts())
 
     def job_ids(self) -> list[str]:
-        """Return the ids of the run's jobs: several if each job submitted the next one."""
+        """Return the ids of the run's jobs: several if the script was submitted again."""
         ids = [*(start.job_id for start in self.starts()), self.submission.job_id]
         return list(dict.fromkeys(filter(None, ids)))
 
@@ -236,7 +236,7 @@ class Run:
         return [start.nodes for start in self.starts() if start.nodes]
 
     def last_start(self) -> Start | None:
-        """Return the record of the last start; None before the first one."""
+        """Return the record of the last start; None before the first start."""
         return next(iter(self.starts()[::-1]), None)
 
     def completed_ranks(self) -> list[str]:
@@ -258,11 +258,11 @@ class Run:
         return self._read_lines("metrics.jsonl", Epoch)[::-1]
 
     def last_epoch(self) -> Epoch:
-        """Return the last line of ``metrics.jsonl``; an empty record before the first one."""
+        """Return the last line of ``metrics.jsonl``; an empty record without a line."""
         return next(iter(self._read_lines("metrics.jsonl", Epoch, last_only=True)), Epoch())
 
     def _read_lines(self, name: str, record_class: type[Record], *, last_only: bool = False) -> list[Record]:
-        """Return the records of a file of JSON lines in reverse order, or only the last record."""
+        """Return the records of a file of JSON lines, the last first, or only the last record."""
         entries = []
         with self._record_fault(name):
             for record in records.read_lines(self.directory / name, record_class, end_only=last_only, guard=self.guard):
@@ -276,7 +276,7 @@ class Run:
         return self._read("cleaned.json", CleanRecord)
 
     def heartbeat(self) -> heartbeats.Heartbeat | None:
-        """Return rank 0's latest heartbeat, unless the last line of ``metrics.jsonl`` is newer."""
+        """Return rank 0's latest heartbeat; None if the last line of ``metrics.jsonl`` is newer."""
         return heartbeats.read_newer_heartbeat(self.directory, self.faults)
 
     def rank_logs(self) -> dict[int, Path]:

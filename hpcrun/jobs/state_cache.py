@@ -1,9 +1,9 @@
 """A cache of run states, so that commands query the scheduler less often.
 
-There are two files in the folder of the index: ``ended.json`` has the runs that ended long ago, with their final rows
-if a command needed them, and ``last.json`` the last known state of all other runs, by name of the run directory. Both
-may be missing or stale at any time: commands then read the run directories or query the scheduler. Therefore writers
-need no lock; each writer replaces a file atomically.
+The folder of the index has two files, with entries by name of the run directory: ``ended.json`` lists the runs that
+ended long ago, with their final rows if a command needed them; ``last.json`` has the last known state of all other
+runs. Both may be missing or stale at any time: commands then read the run directories or query the scheduler. Therefore
+writers need no lock; each writer replaces a file atomically.
 """
 
 from __future__ import annotations

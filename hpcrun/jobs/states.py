@@ -33,10 +33,10 @@ _SYNONYMS = {
     "CANCELLED": "killed stopped aborted canceled",
     "TIMEOUT": "timelimit expired",
 }
-"""Words that users use for job states, by Slurm's name of the state."""
+"""Words that users type for job states, by Slurm's name of the state."""
 
 UNKNOWN_JOB_REASON = "Slurm does not know this job (any more)"
-"""How the reason of an UNKNOWN job begins if Slurm answers, but does not know the job."""
+"""Beginning of the reason of a job in state UNKNOWN, if Slurm answers but does not know the job."""
 
 CANCELLED_WHILE_PENDING = "cancelled while pending"
 """The reason shown for a job that was cancelled before its script started."""
@@ -70,7 +70,7 @@ class State:
 
     @property
     def lost(self) -> bool:
-        """Whether the scheduler answers, but does not know the job."""
+        """Whether the scheduler answered, but does not know the job."""
         return self.name == "UNKNOWN" and self.reason.startswith(UNKNOWN_JOB_REASON)
 
     @property

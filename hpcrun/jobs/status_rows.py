@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     QueryStates = Callable[[Sequence[Run]], dict[Run, State]]
 
 SETTLED_SECONDS = 86_400
-"""Seconds after its end from which a job is unlikely to be requeued (``scontrol requeue``), and its row is cached."""
+"""Seconds after the end of a job until its row is cached: then ``scontrol requeue`` is unlikely."""
 
 MAX_QUERIED_ENDED = 1000
 """Maximum number of queried runs that have ended (sacct takes ids on its command line); others use their records."""
@@ -48,7 +48,7 @@ class StatusRow:
         nodes_asked: The number of requested nodes.
         ranks: The number of ranks; None if unknown.
         submitted: When the job was submitted, in ISO 8601 and local time.
-        values: The values of a sweep task's parameters, by name.
+        values: The parameter values of a task of a sweep, by name.
         starts: The number of starts; more than one if the job was requeued.
         as_of: The time of a cached state, in ISO 8601 and local time; None unless the scheduler did not answer.
         faults: Errors in files of the run, which are also part of `reason`; empty without errors.
@@ -126,14 +126,14 @@ def build_rows(
     )
     rows = {run.directory: new_row for run in runs if (new_row := _cached_row(run, ended_rows.get(run.directory.name)))}
     open_runs = [run for run in runs if run.directory not in rows]
-    submitted = [run for run in open_runs if run.job_id]
-    old_records = _find_old_records(submitted[MAX_QUERIED_ENDED:])
-    queried_runs = [run for run in submitted if run not in old_records]
+    submitted_runs = [run for run in open_runs if run.job_id]
+    old_records = _find_old_records(submitted_runs[MAX_QUERIED_ENDED:])
+    queried_runs = [run for run in submitted_runs if run not in old_records]
     queried_states = query(queried_runs) if queried_runs else {}
     settled_rows, new_states = {}, {}
     for run in open_runs:
         cached_state = _cached_state(cached_states.get(run.directory.name))
-        record = old_records.get(run) or run.end_record()  # after the query, which may find that the job has ended
+        record = old_records.get(run) or run.end_record()  # read after the query, which may find that the job has ended
         recorded_state = inferred_state.infer_state(run, record) if run in old_records else None
         state, as_of = _reconcile(
             recorded_state or queried_states.get(run) or run.unsubmitted_state, cached_state, record
@@ -141,8 +141,8 @@ def build_rows(
         new_row = rows[run.directory] = _build_row(run, state, record, as_of)
         if not (run.job_id and run.spec.is_recorded) or run.faults or as_of or state.name == "UNKNOWN":
             continue
-        ended_before = cached_state is not None and state.finished and cached_state[0].name == state.name
-        first_seen = cached_state[1] if cached_state and ended_before else now
+        had_ended = cached_state is not None and state.finished and cached_state[0].name == state.name
+        first_seen = cached_state[1] if cached_state and had_ended else now
         if state.finished and now - (record.ended if record and record.ended else first_seen) > SETTLED_SECONDS:
             settled_rows[run.directory.name] = new_row.as_json()
         else:
@@ -197,7 +197,7 @@ def newest_rows(count: int, query: QueryStates, *, missing_runs: list[Run]) -> l
     hidden_runs = {
         run for run in runs[count:] if run.directory.name not in cached_states and _ended_long_ago(run.end_record())
     }
-    if hidden_runs:  # an entry without a row; `build_rows` completes it when the row is needed
+    if hidden_runs:  # add an entry without a row; `build_rows` adds the row when a command needs it
         state_cache.update_cache("ended", {run.directory.name: {"run_dir": str(run.directory)} for run in hidden_runs})
     rows = build_rows([run for run in runs if run not in hidden_runs], query, ended_rows)
     return [row for index, row in enumerate(rows) if index < count or row.active]
@@ -239,7 +239,7 @@ def _cached_state(entry: JsonObject | None) -> tuple[State, float] | None:
 
 
 def _reconcile(state: State, cached: tuple[State, float] | None, record: ExitRecord | None) -> tuple[State, str | None]:
-    """Merge a new state with the cached state; also return the time of the cached state if the query failed."""
+    """Merge a new state with the cached state; if the query failed, also return the time of the cached state."""
     end_time = record.ended if record else None
     if state.recorded and cached and cached[0].finished and end_time and cached[1] >= end_time:
         return replace(

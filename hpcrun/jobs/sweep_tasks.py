@@ -1,4 +1,4 @@
-"""Selection of the tasks of a sweep on the command line, and the ids that select given tasks."""
+"""Selects the tasks of a sweep by ids on the command line, and formats the ids of given tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def select_tasks(word: str) -> list[Run]:
 
 
 def format_task_ids(tasks: Sequence[Run]) -> str:
-    """Return the ids that select exactly these tasks: ``1234`` for all tasks, else such as ``1234_0-2,1234_5``.
+    """Return the ids that select some tasks of a sweep: ``1234`` for all tasks, else as in ``1234_0-2,1234_5``.
 
     Args:
         tasks: Tasks of one sweep, in ascending order.
@@ -47,7 +47,7 @@ def format_task_ids(tasks: Sequence[Run]) -> str:
     ranges = []
     for _, consecutive in groupby(enumerate(tasks), key=lambda item: (item[1].task_number or 0) - item[0]):
         ids = [task.job_id or task.directory.name for _, task in consecutive]
-        is_array = len(ids) > 1 and re.fullmatch(r"\d+_\d+", ids[0])  # tasks of site local have process ids
+        is_array = len(ids) > 1 and re.fullmatch(r"\d+_\d+", ids[0])  # on site local, the id of a task is a process id
         ranges += [f"{ids[0]}-{ids[-1].rpartition('_')[2]}"] if is_array else ids
     return ",".join(ranges)
 

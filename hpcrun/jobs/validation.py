@@ -1,7 +1,7 @@
 """Validation of JSON objects against record classes, and construction of the records.
 
-A record class is a frozen dataclass. A field without a default is required, and each value must have its field's type;
-unknown keys are ignored, except that a field ``all_values: AllValues`` holds the whole object.
+A record class is a frozen dataclass. A field without a default is required, and each value must have its field's type.
+Unknown keys are ignored; a field ``all_values: AllValues`` holds the whole object, with unknown keys.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ValueType(NamedTuple):
 
     Attributes:
         description: The type's name in error messages.
-        accepts: Returns whether a value has this type.
+        accepts: Function that returns whether a value has this type.
     """
 
     description: str
@@ -164,7 +164,7 @@ def _get_conversion(record_class: Any) -> _Conversion:
 
 
 def _find_record_class(type_name: str, definitions: Mapping[str, Any]) -> tuple[str, Any, str]:
-    """Split a field's type into the text before its record class, the record class (None without one), and the rest."""
+    """Split the text of a field's type into the text before its record class, the class or None, and the rest."""
     match = _RECORD_TYPE.fullmatch(type_name)
     record_class = definitions.get(match[2]) if match else None
     return (match[1], record_class, match[3]) if match and is_dataclass(record_class) else ("", None, "")
@@ -253,7 +253,7 @@ def _build_record(record_class: type[Record], values: dict[str, Any]) -> Record:
 
 
 def _require_valid(value: object, table: Table) -> dict[str, Any]:
-    """Return a value that is a valid object; otherwise raise ValueError."""
+    """Return the value if it is a valid object; otherwise raise ValueError."""
     if error_message := _find_error(value, table):
         raise ValueError(error_message)
     return cast("dict[str, Any]", value)

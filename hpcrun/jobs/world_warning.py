@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from hpcrun.jobs.job_record import RecordedResources
     from hpcrun.jobs.runs import Run
 
-_ALONE = "each of the {} ranks worked alone"
+_SINGLE_RANK_WARNING = "each of the {} ranks worked alone"
 _SMALLER_WORLD = r"rank 0 was in a world of \d+ ranks, of \d+ in the job"
-_WARNING = re.compile(rf"{_ALONE.format('.*')}|{_SMALLER_WORLD}")
+_WARNING = re.compile(rf"{_SINGLE_RANK_WARNING.format('.*')}|{_SMALLER_WORLD}")
 
 
 def read_warning(run: Run) -> str:
@@ -27,7 +27,7 @@ def read_warning(run: Run) -> str:
         return ""
     except records.BadRecordError:
         text = ""
-    return text if re.fullmatch(_SMALLER_WORLD, text) else _ALONE.format(count_ranks(run.spec.resources))
+    return text if re.fullmatch(_SMALLER_WORLD, text) else _SINGLE_RANK_WARNING.format(count_ranks(run.spec.resources))
 
 
 def is_warning(reason: str) -> bool:
@@ -36,7 +36,7 @@ def is_warning(reason: str) -> bool:
 
 
 def count_ranks(resources: RecordedResources) -> int | None:
-    """Return the number of ranks of a job; None if this version cannot read the job's record."""
+    """Return the number of ranks of a job; None if this version of hpcrun cannot read the job's record."""
     try:
         return resources.to_resources().ranks
     except (TypeError, ValueError, ArithmeticError):

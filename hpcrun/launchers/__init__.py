@@ -1,4 +1,4 @@
-"""Launchers of MPI ranks. Each has a module; other packages can add launchers by an entry point."""
+"""Launchers of MPI ranks. Each launcher has a module; other packages can add launchers by an entry point."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ REGISTRY: Registry[Launcher] = Registry(
 )
 list_names, require_launcher, load_launcher = REGISTRY.list_names, REGISTRY.require, REGISTRY.load
 
-_CYCLIC = re.compile(
+_CYCLIC_ARGUMENTS = re.compile(
     r"(^| )(--?map-by[= ]node\b|--?bynode\b|-rr\b|-(ppn|perhost) 1\b|(--distribution[= ]|-m *)cyclic\b)", re.MULTILINE
 )
-"""Arguments of launchers that place one rank after the other on the nodes in turn: Open MPI's, Hydra's, srun's."""
+"""Arguments of Open MPI, Hydra and srun that place ranks on the nodes in turn (cyclic)."""
 
 HOSTFILE = "$HPCRUN_RUN_DIR/hostfile"
-"""The path of the hostfile for a bash word in double quotes."""
+"""The path of the hostfile, as a bash expression for use in double quotes."""
 
 
 def find_launcher(spec: JobSpec) -> Launcher:
-    """Return the launcher of a job: the one that the site file describes, a built-in one or a plugin."""
+    """Return the launcher of a job: a launcher that the site file describes, a built-in launcher, or a plugin."""
     custom = spec.site.custom_launcher
     return custom if custom and custom.name == spec.launcher else load_launcher(spec.launcher)
 
@@ -39,7 +39,7 @@ def site_launcher(site: Site) -> Launcher:
 
 def mpi_launcher(library: str) -> str:
     """Return the launcher of an MPI library (``mpi.library``) for jobs over ssh or on this host only."""
-    return next((name for name in REGISTRY.built_in if load_launcher(name).comes_with(library)), "mpiexec")
+    return next((name for name in REGISTRY.built_in if load_launcher(name).belongs_to(library)), "mpiexec")
 
 
 def build_launch_command(spec: JobSpec) -> list[str]:
@@ -52,14 +52,14 @@ def build_launch_command(spec: JobSpec) -> list[str]:
 
 
 def places_cyclically(spec: JobSpec) -> bool:
-    """Return whether the launcher places ranks on the nodes in turn, instead of filling one after the other."""
+    """Return whether the launcher distributes ranks over the nodes cyclically, instead of in blocks."""
     uses_slurm = find_launcher(spec).uses_slurm
     sbatch = (*spec.site.sbatch, *spec.resources.sbatch) if uses_slurm else ()  # srun reads SLURM_DISTRIBUTION
-    return any(_CYCLIC.search(words) for words in (" ".join(spec.site.launcher_args), *sbatch))
+    return any(_CYCLIC_ARGUMENTS.search(words) for words in (" ".join(spec.site.launcher_args), *sbatch))
 
 
 def choose_cpu_bind(spec: JobSpec) -> str | None:
-    """Return the CPU binding of ranks, ``cores`` or ``sockets``; None without one, or if the launcher binds ranks."""
+    """Return the CPU binding of ranks, ``cores`` or ``sockets``; None if hpcrun does not bind the ranks."""
     words = build_launch_command(spec)
     launcher_binds = any(
         re.match(r"--?(cpu[-_]bind|bind-to|map-by|cpus-per-rank)\b", word) for word in spec.site.launcher_args

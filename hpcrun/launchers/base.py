@@ -21,23 +21,23 @@ class Launcher:
     Attributes:
         name: The launcher's name in site files, and the name of its program.
         command: A function of the job and the path of the hostfile that returns the words before the program.
-        rank: Environment variables with the rank number in MPI_COMM_WORLD; the first that is set counts. For a launcher
-            that starts one process, the number itself, as a text.
+        rank: Environment variables with the rank number in MPI_COMM_WORLD; the first variable that is set is used. For
+            a launcher that starts one process, the rank number itself, as text.
         local_rank: Environment variables with the local rank number on the node, or the number itself.
         local_ranks: Environment variables with the number of ranks on the node, or the number itself.
         hostfile: The hostfile format that the launcher reads (`hpcrun hostfile --format`).
         stop_signal: The signal that the launcher forwards to its ranks before it waits for them to exit.
-        ignores_failures: Whether the launcher may wait for the other ranks forever after a rank has failed. If so, a
-            failed rank ends by a signal, and hpcrun ends the launcher.
+        ignores_failures: Whether the launcher may wait for the other ranks forever after a rank has failed. If so,
+            hpcrun ends a failed rank by a signal, and then ends the launcher.
         hides_signals: Whether the launcher may exit with 0 after the scheduler has ended its ranks by a signal.
         uses_slurm: Whether the launcher starts ranks with Slurm's plugins, for ``mpi.type`` and for pyxis.
         bash_file: The file with bash functions that forward signals to the ranks and correct the exit code
             (``shell/launch.bash``); None to use hpcrun's own functions.
         pmi: PMI variables, of which a rank needs one to find the other ranks; empty if the launcher always sets them.
         libraries: Values of ``mpi.library`` that the launcher supports; empty for all.
-        part_of_mpi: Whether the launcher belongs to these libraries.
+        part_of_mpi: Whether the launcher is part of the MPI libraries in `libraries`.
         starts_over_ssh: Whether the launcher can start ranks over ssh, without a scheduler.
-        version: Arguments with which the launcher prints its version; empty if the version does not matter.
+        version: Arguments with which the launcher prints its version; empty if hpcrun does not need the version.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Launcher:
         """Whether the launcher starts a single process instead of several ranks."""
         return self.rank[0].isdigit()
 
-    def comes_with(self, library: str) -> bool:
+    def belongs_to(self, library: str) -> bool:
         """Return whether this launcher belongs to an MPI library (a value of ``mpi.library``)."""
         return self.part_of_mpi and library in self.libraries
 

@@ -26,8 +26,8 @@ LOCAL_RANK_VARIABLES = (
 )
 LOCAL_SIZE_VARIABLES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE")
 
-_BEHAVIOUR = ("ignores_failures", "hides_signals", "uses_slurm", "bash_file")
-"""Attributes of a built-in launcher that apply to its program with any arguments."""
+_COPIED_ATTRIBUTES = ("ignores_failures", "hides_signals", "uses_slurm", "bash_file")
+"""Attributes of a built-in launcher that do not depend on the arguments of its program."""
 
 
 def split_command(command: str) -> list[str]:
@@ -41,19 +41,19 @@ def split_command(command: str) -> list[str]:
         raise ValueError("must begin with the launcher's name, such as mylaunch -n {ranks}")
     for name in _PLACEHOLDER.findall(command):
         if name not in PLACEHOLDERS:
-            known = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
-            raise ValueError(f"unknown placeholder {{{name}}}; known: {known}")
+            known_placeholders = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
+            raise ValueError(f"unknown placeholder {{{name}}}; known: {known_placeholders}")
     return words
 
 
 def build_launcher(table: CustomLauncher) -> Launcher:
-    """Return the launcher that a site file defines; by default, its rank variables are those of all MPI launchers.
+    """Return the launcher that a site file defines; by default, it has the rank variables of all MPI launchers.
 
-    If its program is that of a built-in launcher, it behaves like the built-in launcher.
+    If it runs the program of a built-in launcher, it behaves like the built-in launcher.
     """
     name = PurePath(split_command(table.command)[0]).name
-    known = load_launcher(name) if name in REGISTRY.built_in else None
-    behaviour = {key: getattr(known, key) for key in _BEHAVIOUR} if known else {}
+    built_in_launcher = load_launcher(name) if name in REGISTRY.built_in else None
+    behaviour = {key: getattr(built_in_launcher, key) for key in _COPIED_ATTRIBUTES} if built_in_launcher else {}
     return Launcher(
         name=name,
         command=partial(_build_command, table.command),

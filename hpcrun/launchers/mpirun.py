@@ -17,8 +17,8 @@ def command(spec: JobSpec, hostfile: str) -> list[str]:
     if spec.transport == "ssh":
         mca, ssh = ("--mca", "rsh") if spec.site.mpi.library == "openmpi4" else ("--prtemca", "ssh")
         words += [mca, "plm", ssh, mca, "ras", "^slurm"]
-    given = {word.lstrip("-").partition("=")[0] for word in spec.site.launcher_args}
-    if not given & {"bind-to", "map-by"}:  # mpirun accepts each of these options only once
+    given_options = {word.lstrip("-").partition("=")[0] for word in spec.site.launcher_args}
+    if not given_options & {"bind-to", "map-by"}:  # mpirun accepts each of these options only once
         # Open MPI binds a rank to one core by default, but the threads of a rank need all its cores
         words += ["--bind-to", "none", "--map-by", "slot"]
     words += ["--hostfile", hostfile, "-n", str(spec.resources.ranks)]

@@ -54,9 +54,9 @@ class Snapshot:
         )
         return replace(program, program=tuple(program_words))
 
-    def relocate_directory(self, current: Path) -> Path:
+    def relocate_directory(self, current_directory: Path) -> Path:
         """Return the ranks' working directory: the current directory, or its copy if it is part of the code."""
-        return current if self.kind == "script" else self.copied_path(current)
+        return current_directory if self.kind == "script" else self.copied_path(current_directory)
 
     def list_files(self) -> list[Path]:
         """List the files to copy.
@@ -76,13 +76,13 @@ class Snapshot:
         total = sum(sizes.values())
         if len(files) > MAX_FILES or total > MAX_BYTES:
             file_count = f"more than {MAX_FILES:,}" if len(files) > MAX_FILES else f"{len(files):,}"
-            largest = max(files, key=lambda file: sizes[file])
-            place_name = "folder" if self.kind == "script" else self.kind
+            largest_file = max(files, key=lambda file: sizes[file])
+            kind_name = "folder" if self.kind == "script" else self.kind
             raise HpcrunError(
                 f"--snapshot: the code in {self.source} has {file_count} files of {_format_size(total)}, and the "
                 f"limit is {MAX_FILES:,} files of {_format_size(MAX_BYTES)}; "
-                f"{largest.relative_to(self.source)} has {_format_size(sizes[largest])}",
-                hint=f"keep data out of the {place_name}, and name it by its path; or leave --snapshot out",
+                f"{largest_file.relative_to(self.source)} has {_format_size(sizes[largest_file])}",
+                hint=f"keep data out of the {kind_name}, and name it by its path; or leave --snapshot out",
             )
         return files
 

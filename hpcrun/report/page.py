@@ -91,7 +91,7 @@ def strip_control_sequences(text: str) -> str:
 
 def _job_context(run: Run, row: StatusRow, title: str) -> dict[str, Any]:
     result = masked_result(run)
-    main_values = {key: result[key] for key in RESULT_LABELS if key in result}
+    labelled_values = {key: result[key] for key in RESULT_LABELS if key in result}
     other_values = {key: value for key, value in result.items() if key not in {*RESULT_LABELS, "versions"}}
     site = read_provenance_record(run, "site.json", SiteOrigins).origins
     texts = {
@@ -106,7 +106,7 @@ def _job_context(run: Run, row: StatusRow, title: str) -> dict[str, Any]:
         "ended_well": row.state == "COMPLETED",
         "figures": [
             (RESULT_LABELS.get(key, key.replace("_", " ")), value)
-            for key, value in (main_values | other_values).items()
+            for key, value in (labelled_values | other_values).items()
         ],
         "ranks": compare_ranks(run),
         "logs": [
@@ -144,12 +144,12 @@ def compare_ranks(run: Run) -> dict[str, Any]:
     has_own_times = any(heartbeat.own_seconds for heartbeat in by_rank.values())
     quantity = "own seconds per step" if has_own_times else "images/s"
     values = [heartbeat.own_seconds if has_own_times else heartbeat.images_per_second for heartbeat in by_rank.values()]
-    largest = max(values, default=0.0)
+    largest_value = max(values, default=0.0)
     rows = [
         {
             "heartbeat": heartbeat,
             "figure": value or None,
-            "share": round(100 * value / largest) if value > 0 else None,
+            "share": round(100 * value / largest_value) if value > 0 else None,
         }
         for heartbeat, value in zip(by_rank.values(), values, strict=True)
     ]

@@ -21,7 +21,7 @@ COLOUR_COUNT = 8
 MAX_POINTS = 300
 """Maximum number of points per curve; of longer curves, only every nth point is drawn."""
 
-_SERIES = re.compile(r"series serie-(\d+)")
+_SERIES_ID = re.compile(r"series serie-(\d+)")
 _UNPLOTTED_KEYS = {"fit", "epoch", "epochs", "seconds", "time", "rank"}
 _TITLES = {"images_per_second": "images per second", "learning_rate": "learning rate"}
 
@@ -71,11 +71,11 @@ def draw_plots(metrics: Mapping[str, Sequence[Mapping[str, object]]]) -> list[Pl
     for run_index, name, lines in _group_by_fit(metrics):
         for key in dict.fromkeys(key for line in lines for key in line if key not in _UNPLOTTED_KEYS):
             points = _find_points(lines, key)
-            dashed = key.startswith("val_")
+            is_dashed = key.startswith("val_")
             if points:
                 metric = key.removeprefix("val_")
-                label = f"{name} {'validation' if dashed else ''}".strip()
-                curves.setdefault(metric, []).append(Curve(label, points, run_index % COLOUR_COUNT, dashed))
+                label = f"{name} {'validation' if is_dashed else ''}".strip()
+                curves.setdefault(metric, []).append(Curve(label, points, run_index % COLOUR_COUNT, is_dashed))
     return [
         Plot(
             _TITLES.get(key, key.replace("_", " ")),
@@ -163,12 +163,12 @@ def _draw_svg(curves: Sequence[Curve], key: str) -> str:
 
 def _choose_ticks(first_epoch: float, last_epoch: float) -> list[float]:
     """Return a few evenly spaced epochs as ticks of the x axis."""
-    span = max(last_epoch - first_epoch, 1)
-    step = next(step for power in range(9) for n in (1, 2, 5) if span / (step := n * 10**power) <= 6)
+    epoch_count = max(last_epoch - first_epoch, 1)
+    interval = next(interval for power in range(9) for n in (1, 2, 5) if epoch_count / (interval := n * 10**power) <= 6)
     return [
-        index * step
-        for index in range(int(first_epoch // step), int(last_epoch // step) + 1)
-        if index * step >= first_epoch
+        index * interval
+        for index in range(int(first_epoch // interval), int(last_epoch // interval) + 1)
+        if index * interval >= first_epoch
     ]
 
 
@@ -181,7 +181,7 @@ def _make_tooltip_filter(curves: Sequence[Curve]) -> Callable[[Any], Any]:
                 if _element_name(child) in {"script", "title", ""}:
                     node.remove(child)
         for group in root.iter():
-            if _element_name(group) == "g" and (series := _SERIES.match(group.get("class", ""))):
+            if _element_name(group) == "g" and (series := _SERIES_ID.match(group.get("class", ""))):
                 for dot in group:
                     _add_tooltip(dot, curves[int(series[1])].name)
         return root

@@ -1,6 +1,6 @@
 """Heartbeat of each rank: a small file in the run directory with the state of the rank.
 
-A thread writes the file, also while the script waits, compiles or makes no progress. A heartbeat is missing only if the
+A thread writes the file, even while the script waits, compiles or makes no progress. A heartbeat is missing only if the
 process is dead, stopped, cut off from the file system, or busy in a library that holds the GIL.
 """
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 DEFAULT_SECONDS = 5.0  # default of HPCRUN_HEARTBEAT_SECONDS, the interval of heartbeats
-MAX_WRITES_PER_SECOND = 100  # of all ranks together, because shared file systems are slow
+# maximum number of writes per second of all ranks together, because shared file systems are slow
+MAX_WRITES_PER_SECOND = 100
 
 _details: list[Callable[[], Json]] = []
 _started: list[Heartbeat] = []
@@ -102,7 +103,7 @@ class Heartbeat:
 
 
 def start_heartbeat(rank: int, ranks: int, interval: float) -> None:
-    """Start the heartbeat of this process, if hpcrun started this job; a second call has no effect.
+    """Start the heartbeat of this process if hpcrun started the job; a second call has no effect.
 
     Args:
         rank: This rank.

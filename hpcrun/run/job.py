@@ -1,4 +1,4 @@
-"""The job around this process, from its environment: run directory, rank, number of ranks, settings."""
+"""Properties of the job, from environment variables: run directory, rank, number of ranks, settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run_dir() -> Path | None:
 
 
 def find_rank() -> int:
-    """Return the number of this process, from 0: hpcrun's, or torchrun's in a process that it started."""
+    """Return the rank of this process: torchrun's rank in a process that torchrun started, else hpcrun's."""
     return _number("RANK", "HPCRUN_RANK", 0)
 
 
@@ -27,17 +27,17 @@ def count_ranks() -> int:
     return _number("WORLD_SIZE", "HPCRUN_NTASKS", 1)
 
 
-def _number(name: str, own: str, default: int) -> int:
-    """Return a number of the job; `name` counts outside of jobs, and for the processes that torchrun starts in one."""
-    names = (name, own) if "TORCHELASTIC_RUN_ID" in os.environ else (own, name)
+def _number(name: str, hpcrun_name: str, default: int) -> int:
+    """Return the number in the variable `hpcrun_name`; outside of jobs and below torchrun, the number in `name`."""
+    names = (name, hpcrun_name) if "TORCHELASTIC_RUN_ID" in os.environ else (hpcrun_name, name)
     text = next((os.environ[each] for each in names if os.environ.get(each)), "")
     return int(text) if text.isdigit() else default
 
 
 def list_hosts() -> list[str]:
-    """Return the hosts of the job, in order; outside of a job, this one."""
+    """Return the hosts of the job, in order; outside of a job, only this host."""
     hosts: list[str] = []
-    with suppress(OSError):  # a job of one rank may have none
+    with suppress(OSError):  # a job with one rank may have no hostfile
         for line in ((run_dir() or Path("/nowhere")) / "hostfile").read_text(encoding="utf-8").splitlines():
             hosts += re.findall(r"^[^\s:#]+", line)[:1]  # n1, n1:2 or n1 slots=2
     return list(dict.fromkeys(hosts)) or [platform.node()]
@@ -53,9 +53,9 @@ def read_number(name: str, default: float, unit: str, hint: str) -> float:
 
     Args:
         name: The variable.
-        default: The value if it is not set.
-        unit: The unit, for the error.
-        hint: The hint of the error.
+        default: The value if the variable is not set.
+        unit: The unit, for the error message.
+        hint: The hint of the error message.
 
     Raises:
         HpcrunError: The value is not a number, negative or infinite.

@@ -22,10 +22,10 @@ _is_first = [True]
 def log_metrics(epoch: int, epochs: int | None = None, **metrics: Any) -> None:
     """Print the metrics of an epoch and append them to ``$HPCRUN_RUN_DIR/metrics.jsonl``, on rank 0.
 
-    After a restart, the first call removes the lines of this epoch and of later ones, which the job repeats.
+    After a restart, the first call removes the lines of this epoch and of later epochs, which the job repeats.
 
     Args:
-        epoch: The epoch, from 1: anything that is counted, such as an interval between two evaluations.
+        epoch: The epoch, from 1; may count other intervals, such as between two evaluations.
         epochs: The number of epochs of the whole training.
         **metrics: Values by name, such as `loss=0.3`: numbers, arrays or tensors. `images_per_second` is the rate of
             all ranks together, `seconds` the duration (default: since the last call).
@@ -35,8 +35,8 @@ def log_metrics(epoch: int, epochs: int | None = None, **metrics: Any) -> None:
     if find_rank() > 0:
         return
     metrics = {**metrics, "seconds": metrics.get("seconds", seconds)}
-    shown = {name: value for name, value in metrics.items() if name not in _TIMING}
-    print_epoch(epoch, epochs, shown, to_json(metrics.get("images_per_second")))
+    printed_metrics = {name: value for name, value in metrics.items() if name not in _TIMING}
+    print_epoch(epoch, epochs, printed_metrics, to_json(metrics.get("images_per_second")))
     if folder := run_dir():
         if _is_first[0]:
             remove_repeated_epochs(folder, (0, epoch - 1))
@@ -54,9 +54,9 @@ def print_epoch(epoch: int, epochs: int | None, metrics: dict[str, Any], rate: f
         rate: Images per second; None or 0 if it is unknown.
         step: The step in an epoch that has not ended.
     """
-    which = f"epoch {epoch}/{epochs}" if epochs else f"epoch {epoch}"
+    position = f"epoch {epoch}/{epochs}" if epochs else f"epoch {epoch}"
     speed = f"{rate:{',.0f' if rate >= 10 else '.2g'}} images/s" if rate else ""
-    print_line("  ".join(word for word in [which, step, *format_metrics(metrics), speed] if word))
+    print_line("  ".join(word for word in [position, step, *format_metrics(metrics), speed] if word))
 
 
 def append_epoch(folder: Path, entry: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ def append_epoch(folder: Path, entry: dict[str, Any]) -> None:
 
     Args:
         folder: The run directory.
-        entry: Its values, with ``epoch`` and ``epochs``.
+        entry: The values of the epoch, with ``epoch`` and ``epochs``.
     """
     line = json.dumps(to_json(entry)) + "\n"
     try:
@@ -74,29 +74,29 @@ def append_epoch(folder: Path, entry: dict[str, Any]) -> None:
         print_line(f"WARNING: {folder / NAME} lacks epoch {entry['epoch']}: {error.strerror}")
 
 
-def remove_repeated_epochs(folder: Path, done: tuple[int, int]) -> None:
-    """Remove the lines of epochs after the completed ones from ``metrics.jsonl``.
+def remove_repeated_epochs(folder: Path, last_epoch: tuple[int, int]) -> None:
+    """Remove the lines of incomplete epochs from ``metrics.jsonl``.
 
     Args:
         folder: The run directory.
-        done: The number of the `fit` in the script, from 0, and of its last completed epoch.
+        last_epoch: The number of the `fit` in the script, from 0, and of its last completed epoch.
     """
     file = folder / NAME
     if not file.exists():
         return
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     remaining = [
-        line for line in lines if line.endswith("\n") and _fit_and_epoch(line) <= done
+        line for line in lines if line.endswith("\n") and _fit_and_epoch(line) <= last_epoch
     ]  # the last line may be incomplete
     if remaining != lines:
-        new = file.with_name(f".{file.name}")
-        with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
+        draft = file.with_name(f".{file.name}")
+        with open(draft, "w", encoding="utf-8", opener=permissions.opener) as opened:
             opened.write("".join(remaining))
-        new.replace(file)
+        draft.replace(file)
 
 
 def _fit_and_epoch(line: str) -> tuple[int, int]:
-    """Return the `fit` and the epoch of a line; lines of the user's own are kept, as (0, 0)."""
+    """Return the `fit` and the epoch of a line; (0, 0) for other lines, which are kept."""
     try:
         entry = json.loads(line)
         return int(entry.get("fit", 0)), int(entry["epoch"])

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     Logs = dict[str, Any]
 
 MAX_POINTS = 128
-"""Maximum number of points of the loss and rate curves; then every other point is dropped."""
+"""Maximum number of points of the loss and rate curves; at this number, every second point is dropped."""
 
 SECONDS_BETWEEN = 1.0
 """Initial interval between two points."""
 
 
 class Progress:
-    """What a rank has done so far; counting a step costs a microsecond.
+    """The progress of a rank; counting a step costs a microsecond.
 
-    A step takes as long on all ranks as on the slowest. The time that a rank does not wait for the others tells them
-    apart.
+    A step takes the same time on all ranks, because they wait for the slowest rank. The time in which a rank does not
+    wait for other ranks shows which rank is slow.
 
     Args:
         fit: The number of the `fit` in the script, from 0.
@@ -42,9 +42,11 @@ class Progress:
         self.batch_size = 0.0  # global batch size; 0 while unknown
         self._first: tuple[int, int] | None = None  # first epoch and step
         self._logs: Logs = {}
-        self._totals = self._reported = (0, 0.0, 0.0)  # steps, their seconds, seconds waited in them
+        # number of steps, their duration in s, and the waiting time in them in s
+        self._totals = self._reported = (0, 0.0, 0.0)
         self._step_times: dict[str, float] = {}
-        self._last_step: tuple[float, float] | None = None  # clock and seconds waited after the last step
+        # time, and waited seconds so far, at the end of the last step
+        self._last_step: tuple[float, float] | None = None
         self._points: list[list[float | None]] = []
         self._between = SECONDS_BETWEEN
         self.start()
@@ -89,7 +91,7 @@ class Progress:
         self._due = time.perf_counter() + self._between
 
     def details(self, *, is_chief: bool) -> Logs:
-        """Return the heartbeat's values; the metrics are those of this rank.
+        """Return the heartbeat's values, with the metrics of this rank.
 
         Args:
             is_chief: Whether this is rank 0, which reports metrics and curves.
@@ -118,7 +120,7 @@ def _round(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 
-_progress: list[Progress] = []  # of this process, once it calls heartbeat()
+_progress: list[Progress] = []  # the progress of this process, after its first call of heartbeat()
 
 
 def heartbeat(
@@ -133,7 +135,7 @@ def heartbeat(
 ) -> None:
     """Report the progress of this rank after a step.
 
-    The first call starts a thread, which writes a heartbeat every 5 s (`$HPCRUN_HEARTBEAT_SECONDS`), also while the
+    The first call starts a thread that writes a heartbeat every 5 s (`$HPCRUN_HEARTBEAT_SECONDS`), even while the
     script waits. A call costs some microseconds; the thread reads tensors when it writes. Outside of a job, nothing is
     written.
 
@@ -142,8 +144,8 @@ def heartbeat(
         epochs: The number of epochs.
         step: The number of completed steps in this epoch.
         steps: The number of steps in an epoch.
-        batch_size: The number of samples of a step, over all ranks, for the rate.
-        phase: What the script does: `training`, `validation` or `trained`.
+        batch_size: The global batch size, from which the rate is computed.
+        phase: The phase of the script: `training`, `validation` or `trained`.
         **metrics: Values by name, such as `loss`; those of rank 0 are shown.
     """
     is_chief = find_rank() == 0
@@ -151,18 +153,24 @@ def heartbeat(
         _progress.append(Progress())
         set_details(lambda: _details(is_chief=is_chief))
         start_heartbeat(find_rank(), count_ranks(), read_heartbeat_seconds())
-    now = _progress[0]
-    now.epochs, now.steps, now.batch_size = epochs or now.epochs, steps or now.steps, batch_size or now.batch_size
-    if epoch and epoch != now.epoch:
-        now.start_epoch(epoch)
-    now.phase = phase
-    if step > now.step:
-        detached = {name: value.detach() if hasattr(value, "detach") else value for name, value in metrics.items()}
-        if now.end_step(step, detached) and is_chief:
-            now.add_point()
+    progress = _progress[0]
+    progress.epochs, progress.steps, progress.batch_size = (
+        epochs or progress.epochs,
+        steps or progress.steps,
+        batch_size or progress.batch_size,
+    )
+    if epoch and epoch != progress.epoch:
+        progress.start_epoch(epoch)
+    progress.phase = phase
+    if step > progress.step:
+        detached_metrics = {
+            name: value.detach() if hasattr(value, "detach") else value for name, value in metrics.items()
+        }
+        if progress.end_step(step, detached_metrics) and is_chief:
+            progress.add_point()
 
 
 def _details(*, is_chief: bool) -> Logs:
-    """Return the details of `heartbeat`: how long a rank waits for others in a step is known to its framework only."""
+    """Return the details of `heartbeat`, without waiting times, which only the framework knows."""
     details = _progress[0].details(is_chief=is_chief)
     return {name: value for name, value in details.items() if name != "own_seconds"}

@@ -1,4 +1,4 @@
-"""The result of a run: one line in its log, and ``result.json``."""
+"""The result of a run: a line in its log, and ``result.json``."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def write_result(**metrics: Any) -> None:
     """Print a run's result and write it to ``$HPCRUN_RUN_DIR/result.json``, on rank 0.
 
     Args:
-        **metrics: Values to record, such as `test_accuracy=0.97`: numbers, texts, arrays or tensors. Of the epochs of
-            `log_metrics`, images per second (the median) and all seconds are added; also ranks, hosts and versions.
+        **metrics: Values to record, such as `test_accuracy=0.97`: numbers, texts, arrays or tensors. The function adds
+            the median of images per second and the total seconds of the epochs of `log_metrics`, the numbers of ranks
+            and hosts, and versions.
     """
     if find_rank() == 0:
         environment: dict[str, Any] = {"ranks": count_ranks(), "hosts": list_hosts()}
@@ -44,9 +45,9 @@ def save_result(
 
     Args:
         metrics: Values by name.
-        rates: Images per second of each epoch, whose median is added.
-        environment: Further values, which are not printed.
-        versions: Further versions, by the name of a library.
+        rates: Images per second of each epoch; the median is added to the result.
+        environment: Other values, which are not printed.
+        versions: Versions of other libraries, by name.
     """
     if rates:
         from statistics import median
@@ -54,17 +55,17 @@ def save_result(
         metrics.setdefault("images_per_second", median(rates))
     print_line("  ".join(["result", *format_metrics(metrics)]))
     if folder := run_dir():
-        loaded = {name: str(sys.modules[name].__version__) for name in _LIBRARIES if name in sys.modules}
-        all_versions = {"python": platform.python_version(), **loaded, **(versions or {})}
-        new = folder / ".result.json.new"
+        library_versions = {name: str(sys.modules[name].__version__) for name in _LIBRARIES if name in sys.modules}
+        all_versions = {"python": platform.python_version(), **library_versions, **(versions or {})}
+        draft = folder / ".result.json.new"
         result = to_json({**metrics, **environment, "versions": all_versions})
-        with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
+        with open(draft, "w", encoding="utf-8", opener=permissions.opener) as opened:
             opened.write(json.dumps(result, indent=2) + "\n")
-        new.replace(folder / "result.json")  # atomic: a reader never sees half of it
+        draft.replace(folder / "result.json")  # replace the file atomically: a reader never sees an incomplete file
 
 
 def read_epochs(folder: Path | None, key: str) -> list[float]:
-    """Return a positive value of each epoch of a run that has it, also of those before a restart.
+    """Return the positive values under a key of the run's epochs, including epochs before a restart.
 
     Args:
         folder: The run directory; None outside of a job.

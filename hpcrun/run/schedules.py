@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SCHEDULES = ("step", "cosine", "exponential", "constant")
-_DROPS = (30 / 90, 60 / 90, 80 / 90)  # fractions of all epochs at which the rate drops
+_DROP_FRACTIONS = (30 / 90, 60 / 90, 80 / 90)  # fractions of all epochs at which the rate drops
 
 
 def decay(
@@ -33,7 +33,7 @@ def decay(
     """
     if schedule == "step":
         step_factor = 0.1 if factor is None else factor
-        return lambda epoch: step_factor ** sum(epoch >= round(fraction * epochs) for fraction in _DROPS)
+        return lambda epoch: step_factor ** sum(epoch >= round(fraction * epochs) for fraction in _DROP_FRACTIONS)
     if schedule == "cosine":
         return lambda epoch: (1 + math.cos(math.pi * epoch / epochs)) / 2
     if schedule == "exponential":

@@ -23,7 +23,7 @@ def script_position(frame: FrameType | None = None, *, deep: bool = True) -> str
 
     Args:
         frame: The thread's innermost frame (default: the main thread's).
-        deep: Whether to add the innermost function if it belongs to a library.
+        deep: Whether to add the innermost function, if it belongs to a library.
     """
     frame = frame or sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  (documented)
     if frame is None:

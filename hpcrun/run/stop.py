@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from typing import Self
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
-"""Of `hpcrun cancel` and of a preemption; before the time limit (docs/restart.md)."""
+"""SIGTERM: `hpcrun cancel` or a preemption; SIGUSR2: the time limit is near (docs/restart.md)."""
 
 
 class StopSignals:
-    """The stop signals of this process, which are recorded instead of ending it.
+    """Handlers of this process that record stop signals instead of ending the process.
 
     Args:
-        on_signal: Called by the handler of a signal.
+        on_signal: Function that the signal handler calls.
     """
 
     def __init__(self, on_signal: Callable[[], object] = lambda: None) -> None:
@@ -28,7 +28,7 @@ class StopSignals:
         self._previous: dict[signal.Signals, object] = {}
 
     def install(self) -> None:
-        """Handle the signals from now on; Python allows it in the main thread only."""
+        """Install the signal handlers; Python allows this only in the main thread."""
         if threading.current_thread() is threading.main_thread() and not self._previous:
             self._previous = {number: signal.signal(number, self._record) for number in SIGNALS}
 
@@ -40,11 +40,11 @@ class StopSignals:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal returned
+            signal.signal(number, handler)  # type: ignore[arg-type]  # the result of signal.signal
         self._previous = {}
 
-    def _record(self, number: int, _: FrameType | None) -> None:
-        self.received = number
+    def _record(self, signal_number: int, _: FrameType | None) -> None:
+        self.received = signal_number
         self._on_signal()
 
 
@@ -52,13 +52,13 @@ _signals = StopSignals()
 
 
 def checkpoint_requested() -> int:
-    """Return the signal by which the job is to write a checkpoint and exit: near its time limit, or when cancelled.
+    """Return the signal that asks the job to write a checkpoint and exit: near its time limit, or when cancelled.
 
-    The first call installs handlers of SIGTERM and SIGUSR2, in the main thread; without it, these end the process. The
-    signal may reach the ranks in different steps, so that they have to agree on one: docs/run.md.
+    The first call, in the main thread, installs handlers of SIGTERM and SIGUSR2; before, these signals end the process.
+    The signal may reach the ranks in different steps, so the ranks must agree on a step; see docs/run.md.
 
     Returns:
-        The number of the signal, with which a program that was stopped exits: 128 + number; 0 without one.
+        The number of the signal; 0 without a signal. A stopped program exits with code 128 + number.
     """
     _signals.install()
     return _signals.received

@@ -1,4 +1,4 @@
-"""Metrics of any framework as JSON and as text, without an import of the framework."""
+"""Converts metrics of any framework to JSON and to text, without an import of the framework."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def to_json(value: Any) -> Any:
         value: Numbers and texts, lists and dictionaries of them; arrays and tensors of NumPy, PyTorch, JAX, TensorFlow.
 
     Raises:
-        TypeError: A value is none of these.
+        TypeError: A value has another type.
     """
     if isinstance(value, dict):
         return {str(name): to_json(each) for name, each in value.items()}
@@ -30,7 +30,7 @@ def to_json(value: Any) -> Any:
 
 
 def format_metrics(metrics: dict[str, Any]) -> list[str]:
-    """Return metrics as text, a name and a value each."""
+    """Return each metric as text: its name and value."""
     return [f"{name} {_format(value)}" for name, value in metrics.items()]
 
 
@@ -39,7 +39,7 @@ def _format(value: Any) -> str:
         return str(value)
     if hasattr(value, "tolist") or hasattr(value, "numpy"):
         return _format(value.tolist() if hasattr(value, "tolist") else value.numpy())
-    if isinstance(value, list | tuple):  # a metric with a value per class
+    if isinstance(value, list | tuple):  # the metric has one value per class
         return "[" + " ".join(_format(each) for each in value) + "]"
     value = float(value)
     if abs(value) >= 1000:

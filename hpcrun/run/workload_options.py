@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def options(script: str) -> argparse.Namespace:
-    """Parse `sys.argv` with the ``[options]`` of the ``workload.toml`` beside a script; a wrong one ends the program.
+    """Parse `sys.argv` with the ``[options]`` of a script's ``workload.toml``; a wrong option ends the program.
 
     Args:
         script: The script's `__file__`.
 
     Returns:
-        One attribute per option, with underscores for dashes.
+        A namespace with an attribute per option; dashes in names become underscores.
     """
     try:
         return parse_options(script)
@@ -44,6 +44,6 @@ def parse_options(script: str) -> argparse.Namespace:
     except OSError as error:
         raise HpcrunError(
             f"{folder / 'workload.toml'} cannot be read: {error.strerror}",
-            hint="options(__file__) reads the options of the workload.toml beside the script",
+            hint="options(__file__) reads the options from the workload.toml in the folder of the script",
         ) from error
     return parse(folder.name, table.get("options", {}), sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Schedulers, which run job scripts. Each has a module, imported only when it is used; see `hpcrun.scheduler`."""
+"""Schedulers, which run job scripts. Each scheduler has a module that is imported on use; see `hpcrun.scheduler`."""
 
 from __future__ import annotations
 

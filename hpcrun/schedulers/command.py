@@ -1,4 +1,4 @@
-"""Running of commands with a timeout."""
+"""Runs commands with a timeout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIMEOUT_SECONDS = 20.0
-"""Default timeout in seconds: a busy slurmctld takes several seconds; without an answer, Slurm tries for a minute."""
+"""Default timeout in seconds: a busy slurmctld takes several seconds; Slurm's commands retry for a minute."""
 
 
 _running_commands: set[subprocess.Popen[str]] = set()
@@ -67,13 +67,13 @@ def run(
     folder: Path | None = None,
     conf: str | None = None,
 ) -> CommandResult:
-    """Run a command without the environment variables that hold Slurm options; a timeout also kills its children.
+    """Run a command without environment variables that hold Slurm options; a timeout kills its children, too.
 
     Args:
         command: The program and its arguments.
         text: The text on stdin.
         timeout: Timeout in seconds; default: `TIMEOUT_SECONDS`.
-        folder: The working directory; default: the current one.
+        folder: The working directory of the command; default: the current directory.
         conf: The slurm.conf of the Slurm cluster to query; see `command_environment`.
     """
     pipe, timeout = subprocess.PIPE, TIMEOUT_SECONDS if timeout is None else timeout

@@ -32,7 +32,7 @@ def command_environment(conf: str | None = None) -> dict[str, str]:
 
 
 def expand_slurm_conf(conf: str | None) -> str | None:
-    """Expand ``~`` and variables in a site's ``slurm_conf``; variables that are not set are not expanded."""
+    """Expand ``~`` and variables in a site's ``slurm_conf``; variables that are not set stay unexpanded."""
     return Template(paths.expand_user(conf)).safe_substitute(os.environ) if conf else None
 
 
@@ -55,5 +55,5 @@ def require_slurm_conf(conf: str | None) -> None:
 
 
 def prefix_slurm_conf(conf: str | None, command: str) -> str:
-    """Put SLURM_CONF before a command line if the user's shell would query another Slurm cluster without it."""
+    """Prefix a command line with SLURM_CONF if it would otherwise query another Slurm cluster in the user's shell."""
     return f"SLURM_CONF={shlex.quote(conf)} {command}" if conf and conf != os.environ.get("SLURM_CONF") else command

@@ -10,7 +10,8 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # otherwise submitit logs to stdout once it is imported
+# without this variable, submitit logs to stdout when it is imported
+os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
 from submitit.core import core
 from submitit.core.utils import UncompletedJobError
 from submitit.slurm.slurm import SlurmExecutor
@@ -43,7 +44,7 @@ class RunWatcher(core.InfoWatcher):
         self.backoff = PollBackoff(self.runs.values())
 
     def get_state(self, job_id: str, mode: str = "standard") -> str:
-        """Return a job's state as Slurm names it."""
+        """Return Slurm's name of a job's state."""
         state = str(self.get_info(job_id, mode=mode).get("State", "UNKNOWN"))
         if state in UNFINISHED_STATES and mode == "standard" and self.runs[job_id].end_record():
             return self.get_state(job_id, "force")  # the job has ended since the last query
@@ -78,7 +79,7 @@ class RunWatcher(core.InfoWatcher):
         runs = {job_id: Run(self.runs[job_id].directory) for job_id in sorted(self._registered - self._finished)}
         submitted_runs = {
             job_id: run for job_id, run in runs.items() if run.job_id
-        }  # without runs whose directory was removed
+        }  # leave out runs whose directory was removed
         states = self.scheduler.query_states(list(submitted_runs.values()))
         for job_id, state in ((job_id, states[run]) for job_id, run in submitted_runs.items()):
             if state.name != self._info_dict.get(job_id, {}).get("State"):
@@ -100,7 +101,7 @@ def _get_watcher(scheduler: Scheduler, _conf: str | None) -> RunWatcher:
 
 
 class ScriptJob(core.Job[Any]):
-    """A submitted job script; a process attaches to it by its run directory and job id.
+    """A submitted job script; any process can attach to the job by its run directory and job id.
 
     ``result()`` waits for the job, and returns the contents of ``result.json``.
     """
@@ -146,9 +147,9 @@ class ScriptJob(core.Job[Any]):
         self.watcher.register_job(self.job_id)
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
-        # submitit would unpickle a file, which runs any code that the file contains.
+        # Unpickling a file, as submitit does, runs any code that the file contains.
         run, deadline = Run(self.directory), time.monotonic() + self._results_timeout_s
-        with suppress(OSError):  # makes an NFS client read the folder again
+        with suppress(OSError):  # chmod makes an NFS client read the folder again
             self.directory.chmod(self.directory.stat().st_mode)
         while not (record := run.end_record()):
             if time.monotonic() > deadline:
@@ -156,7 +157,8 @@ class ScriptJob(core.Job[Any]):
             time.sleep(0.5)
         if record.stopped:  # a stopped job writes no pickle
             return "error", record.reason
-        exit_code = record.exit_code  # correct even on a full disk, because exit.json was created with its full size
+        # exit.json is complete even on a full disk, because it was created with its full size
+        exit_code = record.exit_code
         return (
             ("error", f"exit code {exit_code}: {record.reason}")
             if exit_code

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 _START_COMMAND = 'exec bash "$0" >"$1/$$_0_log.out" 2>"$1/$$_0_log.err"'
-"""Shell command that starts a script and names the logs after its pid: hpcrun finds the pid even without a record."""
+"""Shell command that starts a script, and names its logs after its pid, so that hpcrun finds the pid without a
+record."""
 
 KILL_SECONDS = 10.0
 """Maximum time in seconds for processes to exit after SIGKILL."""
@@ -63,7 +64,7 @@ def _start_detached(
     )
     threading.Thread(
         target=process.wait, daemon=True
-    ).start()  # otherwise the script remains a zombie until hpcrun exits
+    ).start()  # without this call, the script remains a zombie until hpcrun exits
     return process
 
 
@@ -82,7 +83,7 @@ def _is_running(run: Run) -> bool:
 
 
 def _wait_for_traps(run: Run) -> None:
-    """Wait until a new script handles and records signals: then exit.json exists."""
+    """Wait until a new script has installed its signal handlers: it has then created exit.json."""
     deadline = time.monotonic() + GRACE_SECONDS
     while _is_running(run) and not (run.directory / "exit.json").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -92,15 +93,15 @@ def _kill_processes(run: Run) -> None:
     """Kill the ranks before the script, so that the script can record their end and exit."""
     script_pid, start = int(run.submission.job_id), time.monotonic()
     pids = find_run_pids(*run.path_variants)
-    while pids and time.monotonic() < start + KILL_SECONDS:  # a process in a system call exits late
-        spares_script = time.monotonic() < start + GRACE_SECONDS
-        send_signal([pid for pid in pids if not (spares_script and pid == script_pid)], signal.SIGKILL)
+    while pids and time.monotonic() < start + KILL_SECONDS:  # a process in a system call exits only after the call
+        keeps_script = time.monotonic() < start + GRACE_SECONDS
+        send_signal([pid for pid in pids if not (keeps_script and pid == script_pid)], signal.SIGKILL)
         time.sleep(0.02)
         pids = find_run_pids(*run.path_variants)
 
 
 def _kill_new_script(run: Run, deadline: float) -> None:
-    """Kill a new script and all processes that it has started, until a time of `time.monotonic`."""
+    """Kill a new script and all processes that it has started; give up at a time of `time.monotonic`."""
     while (pids := find_run_pids(*run.path_variants)) and time.monotonic() < deadline:
         send_signal(pids, signal.SIGKILL)
         time.sleep(0.02)
@@ -138,7 +139,7 @@ class LocalScheduler(Scheduler):
         """Start a run's ``job.sh``, or one ``job.sh`` for each task of a sweep.
 
         Returns:
-            The job id. For a sweep, whose tasks have separate job ids, the directory of the sweep.
+            The job id. For a sweep, return the directory of the sweep, because its tasks have separate job ids.
 
         Raises:
             HpcrunError: The job cannot be started or recorded; its processes were killed, its directory was removed.
@@ -148,7 +149,7 @@ class LocalScheduler(Scheduler):
                 return _start_script(run)
             for number, task in enumerate(run.tasks):
                 _start_script(task, HPCRUN_TASK=str(number))
-        except OSError as error:  # without a record, no command finds the job
+        except OSError as error:  # without a record, no command would find the job
             for task in run.tasks or [run]:
                 _kill_new_script(task, time.monotonic() + KILL_SECONDS)
             discard_run(run)
@@ -219,7 +220,8 @@ class LocalScheduler(Scheduler):
         for run in runs:
             if _is_running(run):
                 _wait_for_traps(run)
-                send_signal([int(run.submission.job_id)], signal.SIGTERM)  # the script then records why its ranks end
+                # the script then records the reason for which its ranks end
+                send_signal([int(run.submission.job_id)], signal.SIGTERM)
         for run in runs:
             _kill_processes(run)
 

@@ -24,14 +24,13 @@ _CGROUP_JOB = re.compile(r"slurm.*/job_(\d+)(?:/|$)", re.MULTILINE)
 class Process:
     """The state of a process of this user at one moment.
 
-    Attributes:
-        pid: The process id, which a later process may have, too.
+    Attributes: pid: The process id, which the system may later assign to another process.
         start: The start time in clock ticks since boot; unique together with the pid.
         parent: The pid of the parent process.
         session: The session id.
         name: The command name, which the process can change.
         environ: The environment variables at the start of the program.
-        cgroup_job: The Slurm job id in the process's cgroup; None if there is none.
+        cgroup_job: The Slurm job id in the process's cgroup; None without a Slurm job.
         terminal: Whether the process has a controlling terminal.
     """
 
@@ -66,7 +65,7 @@ def _boot_time() -> float:
 
 
 def _read_stat(pid: int) -> tuple[str, list[str]] | None:
-    """Return a process's name, and its fields in /proc/PID/stat from field 3 on (proc(5)); None if it has exited."""
+    """Return a process's name, and the fields of /proc/PID/stat from the third on; None if the process has exited."""
     try:
         name_part, _, field_part = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")
     except OSError:
@@ -95,7 +94,8 @@ def read_process(pid: int) -> Process | None:
         return None
     name, fields = name_and_fields
     environ = dict(os.fsdecode(line).split("=", 1) for line in variables if b"=" in line)
-    job_match = _CGROUP_JOB.search(cgroup) if os.getuid() else None  # for root, such processes are Slurm's daemons
+    # if root runs hpcrun, these processes are Slurm's daemons
+    job_match = _CGROUP_JOB.search(cgroup) if os.getuid() else None
     parent, session, terminal, start = (int(fields[index]) for index in (1, 3, 4, 19))
     return Process(pid, start, parent, session, name, environ, job_match[1] if job_match else None, bool(terminal))
 
@@ -163,5 +163,6 @@ def _open_pidfd(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         raise
-    except (AttributeError, OSError):  # an old Python; an old kernel, or a container that forbids it
+    # AttributeError: Python before 3.9; OSError: an old kernel, or a container that forbids pidfds
+    except (AttributeError, OSError):
         return None

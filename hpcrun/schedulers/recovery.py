@@ -25,13 +25,13 @@ MAX_RUNS = 1000
 """Maximum number of runs without a job id that are checked, the newest first."""
 
 SUBMISSION_TIMEOUT_SECONDS = 600
-"""Time in seconds after which a run without a job id has no job, because no sbatch takes longer."""
+"""Time in seconds after which a run without a job id certainly has no job, because no sbatch takes longer."""
 
 
 def recover_jobs() -> None:
-    """Find and record the jobs of runs whose submission was neither recorded nor refused, if there are such runs.
+    """Find and record the jobs of runs whose submission was neither recorded nor refused.
 
-    The hpcrun process that submitted such a run was killed, or the scheduler did not answer.
+    Such runs exist if hpcrun was killed during a submission, or if the scheduler did not answer.
     """
     runs = [
         run

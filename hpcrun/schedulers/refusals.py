@@ -1,9 +1,9 @@
 """Explanations of sbatch's refusals: the given value, the values on this cluster, and a hint (``refusals.toml``).
 
-An entry has ``message``, a regular expression to search for in sbatch's output; ``given``, the requested value;
-``holds``, the values on this cluster; and ``hint``, a list of hints. A name in braces is a property of `Facts` or a
-field of `Resources`. A text with an unknown fact is omitted; of the hints, the first without unknown facts is used. The
-group ``reason`` of a regular expression is a limit in Slurm's accounting.
+An entry has ``message``, a regular expression for sbatch's output; ``given``, a text on the requested value; ``holds``,
+a text on the values on this cluster; and ``hint``, a list of hints. A name in braces is a property of `Facts` or a
+field of `Resources`. A text with an unknown fact is omitted; the first hint without unknown facts is used. The group
+``reason`` of a regular expression is a limit in Slurm's accounting.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Facts:
 
     @property
     def closest_partition(self) -> str:
-        """The existing partition whose name is most similar to the given one."""
+        """The existing partition whose name is most similar to the requested name."""
         known_names = [one.name for one in self._partitions]
         closest_names = [
             closest_match(word, known_names) for word in re.split(r"[\s,]+", self.resources.partition or "")
@@ -160,7 +160,7 @@ class Facts:
 
     @property
     def no_features(self) -> str:
-        """The name of the job's partition, if its nodes have no features."""
+        """The name of the job's partition if its nodes have no features; else empty."""
         return self.partition if self._job_partition and self._job_partition.nodes and not self._feature_names else ""
 
     @property
@@ -188,7 +188,7 @@ class Facts:
 
     @property
     def obstacle_hints(self) -> str:
-        """Hints about the request that the job's partition can fulfil."""
+        """Hints about a request that the job's partition can fulfil."""
         return "; ".join(dict.fromkeys(one.hint for one in self._obstacles))
 
     @cached_property
@@ -202,12 +202,12 @@ class Facts:
 
     @property
     def closest_account(self) -> str:
-        """The account of this user whose name is most similar to the given one."""
+        """The account of this user whose name is most similar to the requested name."""
         return closest_match(self.resources.account or "", list(self._accounts)) or ""
 
     @property
     def first_account(self) -> str:
-        """The first account of this user that is not the given one."""
+        """The first account of this user that is not the requested account."""
         return next((name for name in self._accounts if name != self.resources.account), "")
 
     @property
@@ -217,22 +217,22 @@ class Facts:
 
     @property
     def qos_names(self) -> str:
-        """The names of this user's QoS, with the given account if the user has it."""
+        """The names of this user's QoS; of the requested account, if it belongs to the user."""
         return list_names(self._qos)
 
     @property
     def closest_qos(self) -> str:
-        """The QoS of this user whose name is most similar to the given one."""
+        """The QoS of this user whose name is most similar to the requested name."""
         return closest_match(self.resources.qos or "", self._qos) or ""
 
     @property
     def qos_partition(self) -> str:
-        """The QoS, if it is the name of a partition: PBS's ``-q``."""
+        """The value of ``--qos`` if it is the name of a partition, as of PBS's option ``-q``."""
         return next((one.name for one in self._partitions if one.name == self.resources.qos), "")
 
     @property
     def first_qos(self) -> str:
-        """The first QoS of this user that is not the given one."""
+        """The first QoS of this user that is not the requested QoS."""
         return next((name for name in self._qos if name != self.resources.qos), "")
 
     @property

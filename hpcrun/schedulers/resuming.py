@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def find_resumable_runs(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs that can be resumed: those that were stopped or have failed.
+    """Return the runs that can be resumed: stopped and failed runs.
 
     Args:
         runs: A single run, or the tasks of a sweep.

@@ -1,4 +1,4 @@
-"""Slurm jobs: sbatch, scancel, and job states, which come from squeue, else from sacct, else from exit records."""
+"""Submits and cancels Slurm jobs, and queries their states from squeue, else from sacct, else from exit records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from hpcrun.schedulers.slurm_limits import Obstacle
     from hpcrun.spec import JobSpec
 
-_LAGGING_STATES = {"RUNNING", "COMPLETING"}  # Slurm's possible states of a job whose script has just ended
+# Slurm may still report one of these states for a job whose script has just ended
+_LAGGING_STATES = {"RUNNING", "COMPLETING"}
 
 
 def _group_by_slurm(runs: Iterable[Run]) -> dict[str | None, list[Run]]:
@@ -105,7 +106,7 @@ def _has_started(run: Run) -> bool:
 
 
 def _dependency_warnings(dependency: str, conf: str | None) -> list[str]:
-    """Return warnings about a dependency that Slurm accepts, but for which a job does not wait, or waits forever.
+    """Return warnings about a dependency that Slurm accepts and ignores, or that can never be fulfilled.
 
     Args:
         dependency: The value of sbatch's --dependency.
@@ -130,7 +131,7 @@ def _dependency_warnings(dependency: str, conf: str | None) -> list[str]:
 def _query_obstacles(spec: JobSpec) -> tuple[list[Obstacle], list[str]]:
     """Return the obstacles that would keep a job pending, and warnings about unknown names.
 
-    The obstacles are limits of its partitions, QoS and account; the names are those of its QoS and account.
+    The obstacles are limits of the job's partitions, QoS and account; the names are its QoS and account.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -154,7 +155,7 @@ def _query_obstacles(spec: JobSpec) -> tuple[list[Obstacle], list[str]]:
 
 
 def _node_warnings(spec: JobSpec) -> list[str]:
-    """Return warnings, in Slurm's words, about nodes in --nodelist that are down, drained or reserved."""
+    """Return warnings, with Slurm's reasons, about nodes in --nodelist that are down, drained or reserved."""
     nodes, time_limit = spec.resources.nodelist, spec.resources.time
     if not nodes or any(option.startswith("--reservation") for option in (*spec.site.sbatch, *spec.resources.sbatch)):
         return []
@@ -208,7 +209,7 @@ class SlurmScheduler(Scheduler):
         }
 
     def check(self, spec: JobSpec) -> list[str]:
-        """Return warnings about limits and dependencies with which Slurm accepts a job, but does not start it.
+        """Return warnings about limits and dependencies that would keep an accepted job pending.
 
         Raises:
             HpcrunError: The job's partition can never run it: it has too few nodes or cores, for example.

@@ -73,8 +73,8 @@ class SlurmClient:
 
         Args:
             command: The program and its arguments; the output has ``|`` between columns.
-            columns: The number of columns; the last one may contain ``|``.
-            optional_columns: Number of columns at the end that may be missing, and are empty then.
+            columns: The number of columns; the last column may contain ``|``.
+            optional_columns: Number of columns at the end that may be missing; missing columns are empty.
             timeout: Timeout in seconds.
         """
         result = self.query(command, timeout=timeout)
@@ -135,7 +135,7 @@ def array_id(job_id: str) -> str:
 
 
 def _state(name: str, reason: str, nodes: str, elapsed: str, limit: str) -> State:
-    """Return the state of a job; without nodes, squeue prints (null), and sacct None assigned."""
+    """Return the state of a job without nodes as squeue prints them: (null), or as sacct prints them: None assigned."""
     nodes = "" if nodes in {"None assigned", "(null)"} else nodes
     if name == "CANCELLED" and not nodes and not reason:
         reason = CANCELLED_WHILE_PENDING
@@ -145,7 +145,7 @@ def _state(name: str, reason: str, nodes: str, elapsed: str, limit: str) -> Stat
 def _correct_accounting_row(row: list[str]) -> list[str]:
     """Correct the accounting row of a job that is not in the queue: accounting may have missed the end of the job."""
     job_id, state, _, nodes, elapsed, limit, command = row
-    if state == "PREEMPTED":  # the state of a preempted job that is not requeued
+    if state == "PREEMPTED":  # accounting reports a preempted job that is not requeued in this state
         return [job_id, "CANCELLED", "preempted", nodes, elapsed, limit, command]
     if state.split()[0] not in UNFINISHED_STATES:
         return row

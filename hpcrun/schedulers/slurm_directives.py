@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def sbatch_options(spec: JobSpec) -> list[str]:
-    """Return the options for ``#SBATCH`` lines, each as ``--name=value``: for the resources, then the site's own."""
+    """Return the options for ``#SBATCH`` lines, each as ``--name=value``: resources first, then the site's options."""
     special_names = {"job_name", "sbatch", "gpus_per_node", "exclusive"} | (set() if spec.has_gpus else {"mem_per_gpu"})
     plain_values = {name: value for name, value in spec.resources.explicit().items() if name not in special_names}
     options = [f"--{name.replace('_', '-')}={value}" for name, value in plain_values.items()]
@@ -40,7 +40,7 @@ def sbatch_options(spec: JobSpec) -> list[str]:
 
 
 def _merge_gres(options: list[str], raw_options: list[str]) -> tuple[list[str], list[str]]:
-    """Merge a ``--gres`` such as ``nvme:100`` into the ``--gres`` for GPUs, because sbatch uses only the last one."""
+    """Merge a ``--gres`` such as ``nvme:100`` into the ``--gres`` for GPUs: sbatch uses only the last ``--gres``."""
     gpu_options = [option for option in options if option.startswith("--gres=")]
     other_gres = [option.removeprefix("--gres=") for option in raw_options if option.startswith("--gres=")][-1:]
     if (

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 QUERY_SECONDS = 2.0  # if Slurm does not answer, the job is submitted without this check
-_LIFTING_OPTIONS = {"clusters", "cluster-constraint", "overcommit"}
-"""sbatch options, besides those of `Resources`, with which limits of a partition do not apply."""
+_LIMIT_LIFTING_OPTIONS = {"clusters", "cluster-constraint", "overcommit"}
+"""sbatch options that are not fields of `Resources`, and with which a partition's limits may not apply."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Obstacle:
     Attributes:
         fault: A message with the requested value and the limit.
         hint: The value to request instead; empty if no other request helps.
-        is_certain: Whether the partition can never run the job; otherwise a QoS may lift the limit.
+        is_certain: Whether the partition can never run the job; if not, a QoS may lift the limit.
     """
 
     fault: str
@@ -44,7 +44,7 @@ def requested_resources(spec: JobSpec) -> Resources | None:
     """
     omitted_names = {option.removeprefix("--").replace("-", "_") for option in spec.site.sbatch_omit}
     raw_names = {option.partition("=")[0].removeprefix("--") for option in (*spec.site.sbatch, *spec.resources.sbatch)}
-    checked_names = {field.name.replace("_", "-") for field in fields(Resources)} | _LIFTING_OPTIONS
+    checked_names = {field.name.replace("_", "-") for field in fields(Resources)} | _LIMIT_LIFTING_OPTIONS
     if raw_names & checked_names:
         return None
     gpu_request = spec.site.gpu.request
@@ -55,7 +55,7 @@ def requested_resources(spec: JobSpec) -> Resources | None:
 
 
 def find_obstacles(resources: Resources, partitions: Sequence[SlurmPartition]) -> list[Obstacle]:
-    """Return the obstacles of the job's partition with the fewest obstacles; none if a partition can run the job.
+    """Return the obstacles of the requested partition with the fewest obstacles; empty if a partition can run the job.
 
     Args:
         resources: The resources that the job requests.
@@ -125,7 +125,7 @@ def _find_obstacles(resources: Resources, partition: SlurmPartition) -> list[Obs
 
 
 def _foreign_nodes(nodelist: str, partition: SlurmPartition) -> str:
-    """Return the nodes of --nodelist that a partition does not have; empty if --nodelist names a file."""
+    """Return the nodes in --nodelist that a partition does not have; empty if --nodelist names a file."""
     if not (nodelist and partition.nodes) or "/" in nodelist:
         return ""
     partition_nodes = {name for group in partition.nodes for name in expand_nodelist(group.names)}
@@ -133,17 +133,19 @@ def _foreign_nodes(nodelist: str, partition: SlurmPartition) -> str:
 
 
 def _find_excluded(resources: Resources, nodes: str, partition_text: str) -> list[Obstacle]:
-    """Return the obstacle of an ``--exclude`` that leaves a partition too few nodes; nothing for a file of names."""
+    """Return an obstacle if ``--exclude`` leaves a partition too few nodes; empty if ``--exclude`` names a file."""
     exclude = resources.exclude or ""
     if not exclude or "/" in exclude or nodes in {"", "(null)"}:
         return []
-    excluded = {*expand_nodelist(exclude)}
-    left = [name for name in expand_nodelist(nodes) if name not in excluded]
-    needed = resources.nodes or 1
-    if len(left) >= needed:
+    excluded_nodes = {*expand_nodelist(exclude)}
+    remaining_nodes = [name for name in expand_nodelist(nodes) if name not in excluded_nodes]
+    node_count = resources.nodes or 1
+    if len(remaining_nodes) >= node_count:
         return []
-    fault = f"--exclude={exclude} leaves {pluralize(len(left), 'node')} of {partition_text}, which has {nodes}"
-    fault += f", and the job needs {needed}" if left else ""
+    fault = (
+        f"--exclude={exclude} leaves {pluralize(len(remaining_nodes), 'node')} of {partition_text}, which has {nodes}"
+    )
+    fault += f", and the job needs {node_count}" if remaining_nodes else ""
     return [Obstacle(fault, "exclude fewer nodes, or give another --partition", is_certain=True)]
 
 

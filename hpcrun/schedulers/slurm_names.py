@@ -1,4 +1,4 @@
-"""Warnings about names of QoS and accounts that do not exist: Slurm may accept them if it does not enforce them."""
+"""Warns of QoS and accounts that do not exist: Slurm may accept them if it does not enforce valid names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def find_unknown_names(resources: Resources, policies: Policies) -> dict[str, st
     """
     names_by_option = {
         "qos": ([row[0] for row in policies.qos], "Slurm has no QoS {}; it has"),
-        "account": ([row[0] for row in policies.accounts], "{} is no account of yours in Slurm; yours are"),
+        "account": ([row[0] for row in policies.accounts], "{} is none of your accounts in Slurm, which are"),
     }
     warnings = {}
     for option, (names, message) in names_by_option.items():
@@ -50,7 +50,7 @@ def find_unknown_names(resources: Resources, policies: Policies) -> dict[str, st
 
 
 def warn_of_unknown_names(resources: Resources, policies: Policies, slurm: SlurmClient) -> list[str]:
-    """Return warnings about names that Slurm does not know, except names that sbatch refuses with an error.
+    """Return warnings about QoS and accounts that Slurm does not know, except those that sbatch refuses with an error.
 
     Args:
         resources: The resources that the job requests.
@@ -64,7 +64,7 @@ def warn_of_unknown_names(resources: Resources, policies: Policies, slurm: Slurm
     enforced_match = re.search(r"^AccountingStorageEnforce\s*=\s*(.*)$", config, re.MULTILINE)
     enforced_types = (
         enforced_match[1].lower() if enforced_match else "all"
-    )  # without an answer of Slurm, sbatch reports unknown names
+    )  # if Slurm does not answer, sbatch reports unknown names
     return [
         text
         for option, text in warnings.items()

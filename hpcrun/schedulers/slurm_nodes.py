@@ -1,4 +1,4 @@
-"""Queries for nodes that do not run jobs, because they are down, drained or reserved."""
+"""Finds nodes that do not run jobs because they are down, drained or reserved."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ def find_unavailable_nodes(
 
 
 def find_unusable_nodes(slurm: SlurmClient, nodes: Collection[str]) -> list[str]:
-    """Return the names of the nodes that are down, drained or failed among some nodes."""
+    """Return those of the given nodes that are down, drained or failed."""
     command = (*_LIST_STATES, f"--nodes={','.join(nodes)}")
     rows = slurm.query_table(command, 2, timeout=TIMEOUT_SECONDS) or []
     return sorted({name for name, state in rows if name in nodes and _UNUSABLE_STATES.match(state)})
 
 
 def query_reservations(slurm: SlurmClient, *, timeout: float = TIMEOUT_SECONDS) -> list[Reservation]:
-    """Return all reservations, including those that start later."""
+    """Return all current and future reservations."""
     text = slurm.query(_SHOW_RESERVATIONS, timeout=timeout).text
     rows = [dict(_PAIR.findall(line)) for line in text.splitlines() if line.startswith("ReservationName=")]
     return [
@@ -120,6 +120,6 @@ def _expand(nodelist: str) -> list[str]:
 
 
 def _select_nodes(nodelist: str, names_to_check: Collection[str]) -> str:
-    """Return the part of a node list that is in a collection of names; all nodes if the collection is empty."""
+    """Return the nodes of a node list that are in a set of names; all nodes if the set is empty."""
     nodes = [name for name in _expand(nodelist) if not names_to_check or name in names_to_check]
     return fold_hosts(nodes) if nodes else ""

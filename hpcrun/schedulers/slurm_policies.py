@@ -72,7 +72,7 @@ def query_limits(slurm: SlurmClient, reason: str, *, qos: Sequence[str], account
 
 
 def _find_column(reason: re.Match[str]) -> tuple[str, str]:
-    """Return the column of sacctmgr(1) for Slurm's reason, and the resource in that column; empty for all resources."""
+    """Return the column of sacctmgr(1) that Slurm's reason names, and its resource; empty for all resources."""
     bound, resource, scope = reason["kind"], reason["what"], reason["per"] or ""
     if resource.startswith("Wall"):
         return f"{bound}Wall", ""
@@ -83,6 +83,6 @@ def _find_column(reason: re.Match[str]) -> tuple[str, str]:
 
 
 def _select_resource(value: str, resource: str) -> str:
-    """Return the part of a limit for one resource, ``cpu=2`` of ``cpu=2,gres/gpu=1``, or else the whole limit."""
+    """Return the part of a limit about one resource, as ``cpu=2`` of ``cpu=2,gres/gpu=1``; else the whole limit."""
     pairs = value.split(",")
     return ",".join([pair for pair in pairs if pair.startswith(resource)] or pairs)

@@ -91,11 +91,11 @@ def find_obstacles(resources: Resources, partitions: Sequence[SlurmPartition], p
 def _select_limits(
     resources: Resources, partitions: Sequence[SlurmPartition], policies: Policies
 ) -> dict[Limit, tuple[str, str]]:
-    """Return the limits that apply to a job, and the QoS or account that sets each.
+    """Return the limits that apply to a job, each with the QoS or account that sets it.
 
     Slurm takes each limit from the partition's QoS, else from the job's QoS, else from the account.
     """
-    if "," in (resources.partition or ""):  # each partition may have a QoS
+    if "," in (resources.partition or ""):  # each partition may have its own QoS
         return {}
     partition = find_partition(partitions, resources.partition)
     account_rows = [row for row in policies.accounts if row[1] in ("", partition.name if partition else "")]
@@ -160,7 +160,7 @@ def _limit_fields(column: str, resource: str, value: str, resources: Resources) 
 
 
 def _compare_minutes(resources: Resources, resource: str, owner_text: str, value: str) -> Iterator[Obstacle]:
-    """Yield an obstacle if resources times time limit exceed a limit such as node-minutes."""
+    """Yield an obstacle if requested resources times time limit exceed a limit, such as of node-minutes."""
     nodes = resources.nodes or 1
     counts = {
         "node": nodes,

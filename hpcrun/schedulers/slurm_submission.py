@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.schedulers.command import CommandResult
 
-_NOT_SENT = re.compile(r"\(connect failure\)|standby mode")
+_NOT_SENT_ERROR = re.compile(r"\(connect failure\)|standby mode")
 """Error messages of sbatch if it did not send the job to Slurm (slurm_errno.c)."""
 
 _NO_REPLY = re.compile("timed out|Zero Bytes|Unable to contact slurm controller")
-"""Error messages of sbatch after which the job may exist nevertheless."""
+"""Error messages of sbatch after which the job may exist in spite of the error."""
 
 
 def run_sbatch(run: Run, command: list[str]) -> str:
@@ -105,7 +105,7 @@ def record_submission(run: Run, job_id: str) -> None:
         write_submission(
             {run: job_id, **tasks}, command=submission_command(run, run.directory / "job.sh"), **slurm_conf
         )
-    except OSError as error:  # without a record, no command finds the job
+    except OSError as error:  # without a record, no command would find the job
         is_cancelled = SlurmClient(conf).request(["scancel", job_id]).code == 0
         outcome = "was cancelled" if is_cancelled else "is in the queue: cancel it"
         message = f"cannot write to {run.directory}: {error.strerror}; job {job_id} {outcome}"
@@ -116,13 +116,13 @@ def _explain_failure(run: Run, result: CommandResult) -> tuple[HpcrunError, str]
     """Return the error for a failed sbatch, and the reason why no job exists; empty if the job may exist."""
     conf = run.spec.site.slurm_conf
     message = result.err.strip().replace("sbatch: error: ", "")
-    if _NOT_SENT.search(message):
+    if _NOT_SENT_ERROR.search(message):
         hint = f"{prefix_slurm_conf(conf, 'scontrol ping')} shows whether Slurm is up; submit the job again then"
         error_message = f"Slurm cannot be reached, and no job was submitted: {message}"
         return HpcrunError(error_message, hint=hint, exit_code=1), f"Slurm could not be reached: {message}"
     if result.code is None or result.code < 0 or _NO_REPLY.search(message):
         details = message or f"signal {-(result.code or 0)} ended sbatch"
-        hint = f"the job may exist all the same: hpcrun status {run.directory}"
+        hint = f"the job may exist in spite of this error: hpcrun status {run.directory}"
         return HpcrunError(f"Slurm did not confirm the submission: {details}", hint=hint, exit_code=1), ""
     message = "; ".join(line.strip() for line in message.splitlines() if line.strip())
     meaning = explain_refusal(message, run.spec.resources.to_resources(), SlurmClient(conf))

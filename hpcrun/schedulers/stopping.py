@@ -66,8 +66,8 @@ def stop(
 
     Args:
         runs: The jobs.
-        report_progress: Callback with the jobs that still run and the elapsed seconds, called repeatedly. If it returns
-            True, these jobs are killed.
+        report_progress: Function that is called repeatedly with the jobs that still run and the elapsed seconds. If
+            this function returns True, these jobs are killed.
 
     Returns:
         The outcome for each job.
@@ -108,7 +108,7 @@ def stop(
 
 def _check_run(run: Run) -> StoppedJob:
     try:
-        record_trust.require_trusted(run)  # signals are sent to the processes that its records name
+        record_trust.require_trusted(run)  # check the records, because they name the processes that get signals
     except HpcrunError as error:
         return StoppedJob(run, error=error)
     return StoppedJob(run)
@@ -125,7 +125,7 @@ def _cancel_jobs_without_ranks(jobs: Sequence[StoppedJob]) -> None:
         was_requeued = job.run.scheduler.has_queue and job.run.start_count() > 0
         jobs_by_outcome.setdefault((job.run.scheduler, was_requeued), []).append(job)
     for (_, was_requeued), group in jobs_by_outcome.items():
-        requeue_outcome = "it was pending again after a requeue; its checkpoint, if any, is kept"
+        requeue_outcome = "it was pending after a requeue; its checkpoint, if any, is kept"
         _cancel(group, requeue_outcome if was_requeued else "it did not run")
 
 
@@ -133,11 +133,11 @@ def _request_stop(job: StoppedJob) -> None:
     job.checkpoints, job.requested_at = _read_checkpoint_times(job.run), time.monotonic()
     handles_signals = job.run.handles_signals()
     try:
-        was_received = job.run.scheduler.request_stop(job.run)
+        is_received = job.run.scheduler.request_stop(job.run)
     except HpcrunError as error:
         job.error = error
         return
-    if not was_received:
+    if not is_received:
         kill_outcome = "its ranks were killed immediately: it cannot forward a signal to them"
         _cancel([job], kill_outcome if handles_signals else "its ranks had not started")
 
@@ -147,7 +147,7 @@ def _cancel(jobs: Sequence[StoppedJob], outcome: str) -> None:
     try:
         jobs[0].run.scheduler.cancel(*(Run(job.run.directory) for job in jobs))
     except HpcrunError as error:
-        if len(jobs) > 1:  # one job that cannot be cancelled must not keep the others running
+        if len(jobs) > 1:  # a job that cannot be cancelled must not keep other jobs running
             for job in jobs:
                 _cancel([job], outcome)
             return

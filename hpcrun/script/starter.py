@@ -22,10 +22,10 @@ def program(spec: JobSpec) -> str:
     """
     start, own = starter(spec)
     if spec.tasks:
-        rest = f'"${{hpcrun_program[@]:{own}}}"' if own else '"${hpcrun_program[@]}"'
+        remaining_words = f'"${{hpcrun_program[@]:{own}}}"' if own else '"${hpcrun_program[@]}"'
     else:
-        rest = quote_words(spec.argv[own:], spec.staged)
-    return f"{start}{_CONTINUED}{rest}" if start else rest
+        remaining_words = quote_words(spec.argv[own:], spec.staged)
+    return f"{start}{_CONTINUED}{remaining_words}" if start else remaining_words
 
 
 def starter(spec: JobSpec) -> tuple[str, int]:
@@ -42,14 +42,14 @@ def starter(spec: JobSpec) -> tuple[str, int]:
     argv = spec.tasks[0].argv if spec.tasks else spec.argv
     nodes = for_launcher(spec).resources.ranks
     ranks = spec.resources.ranks // nodes
-    multi = "--multi_gpu " if nodes * ranks > 1 else ""  # by torchrun, also on CPUs
+    multi_gpu_option = "--multi_gpu " if nodes * ranks > 1 else ""  # by torchrun, also on CPUs
     options = {
         "torchrun": [
             f"--nnodes={nodes} --nproc-per-node={ranks} --max-restarts=0",
             f"--rdzv-backend=c10d --rdzv-endpoint={_RENDEZVOUS}",
         ],
         "accelerate": [
-            f"{multi}--num_machines={nodes} --num_processes={nodes * ranks}",
+            f"{multi_gpu_option}--num_machines={nodes} --num_processes={nodes * ranks}",
             "--machine_rank=0 --max_restarts=0 --rdzv_backend=c10d",
             '--main_process_ip="$hpcrun_master" --main_process_port="$hpcrun_port"',
         ],

@@ -1,4 +1,4 @@
-"""Detection of this cluster's site by environment variables or by the host name."""
+"""Detects the site of this cluster by environment variables or by the host name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def detect_site(
     """Return the site of this cluster and how it was detected; None if no site matches.
 
     Environment variables take precedence over host patterns, because many clusters have host names like ``login1``.
-    For a file that cannot be read, the cached keys are used; without cached keys, the file is skipped with a warning.
+    If a file cannot be read, its cached keys are used; without cached keys, the file is skipped with a warning.
 
     Args:
         files_by_site: The files of each site, lowest layer first.

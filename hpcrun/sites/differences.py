@@ -1,4 +1,4 @@
-"""The values in which two sites differ, regardless of the files that set them."""
+"""Finds the values in which two sites differ, regardless of the files that set them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Difference:
 
     Attributes:
         key: The key path.
-        values: The values of both sites; None if a site has none.
+        values: The values of both sites; None if a site does not have the key.
         origins: The ``file:line`` of both values; None for a default.
     """
 
@@ -54,7 +54,7 @@ def _origin(loaded_site: LoadedSite, key: Key) -> str | None:
 
 
 def _flatten(table: dict[str, Any], explicit_keys: Collection[Key], parent: Key = ()) -> dict[Key, Any]:
-    """Return a site's values by key path; a partition or other table for some jobs only has the keys that it sets."""
+    """Return a site's values by key path; for a partition, QoS, constraint or account, only the keys that it sets."""
     values_by_key: dict[Key, Any] = {}
     is_level = bool(parent) and parent[0] in LEVELS  # other values of a partition or other level come from the site
     for name, value in table.items():

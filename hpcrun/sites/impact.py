@@ -1,4 +1,4 @@
-"""The sites that a change to a layer would break."""
+"""Finds the sites that a change to a layer would break."""
 
 from __future__ import annotations
 

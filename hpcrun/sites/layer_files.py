@@ -60,7 +60,7 @@ def diff_texts(old_texts: dict[str, str], new_texts: dict[str, str]) -> Iterator
             old_lines, new_lines = (
                 _split_lines(old_texts[name]),
                 _split_lines(new_texts[name]),
-            )  # unescaped: different texts may look equal when escaped
+            )  # compare unescaped texts: different texts may look equal when escaped
             yield from map(
                 escape_invisible, unified_diff(old_lines, new_lines, f"{name} (before)", f"{name} (now)", lineterm="")
             )
@@ -75,13 +75,13 @@ def diff_texts(old_texts: dict[str, str], new_texts: dict[str, str]) -> Iterator
 
 
 def _split_lines(text: str) -> list[str]:
-    return text.removesuffix("\n").split("\n")  # bash and TOML have no other line ends
+    return text.removesuffix("\n").split("\n")  # split only at line ends of bash and TOML
 
 
 def escape_invisible(text: str) -> str:
     r"""Escape characters of a line that move a terminal's cursor or change the direction of text.
 
-    The result has ``\x1b``, ``\u202e`` or ``\U000e0020`` instead; an ambiguous backslash is doubled.
+    They become ``\x1b``, ``\u202e`` or ``\U000e0020``; an ambiguous backslash is doubled.
     """
     if text.isprintable() and "\\" not in text:
         return text

@@ -138,7 +138,7 @@ def stage_update(layer: Layer, ref: str | None) -> Iterator[Change]:
 
     Args:
         layer: A layer that is a copy of a git repository.
-        ref: The branch, tag or commit to follow from now on; None for the current one.
+        ref: The branch, tag or commit to follow from now on; None to keep the current ref.
 
     Raises:
         HpcrunError: The repository cannot be fetched, or its site files are not valid.
@@ -165,7 +165,7 @@ def apply_change(change: Change) -> None:
             _require_new_name(layer.name)
             layers.append(layer)
         elif layer.name not in {one.name for one in layers} or layer.content_folder != change.old_folder:
-            raise HpcrunError(f"layer {layer.name} was changed by another command meanwhile", hint="repeat the command")
+            raise HpcrunError(f"layer {layer.name} was changed by another command", hint="repeat the command")
         layers = [layer if one.name == layer.name else one for one in layers]
         if change.version and change.staging_folder:
             home = repositories.layer_home(layer.name)
@@ -261,7 +261,7 @@ def _switch_link(link: Path, target: str) -> None:
 
 
 def _mark_retired(link: Path) -> Path:
-    """Begin the retention time of the version to which a link points, and return the link."""
+    """Start the retention time of the version to which a symbolic link points, and return the link."""
     with suppress(OSError):
         os.utime(link.parent / link.readlink())
     return link

@@ -88,7 +88,7 @@ class Limits:
         Args:
             resources: The requested resources.
             partition_or_site: The name of the partition or site that sets these limits, for the message.
-            origins: The names of limits that a QoS, constraint or account sets instead, and which one sets it.
+            origins: The QoS, constraint or account that sets a limit instead, by name of the limit.
         """
         source, violations = defaultdict(lambda: partition_or_site, origins or {}), []
         if self.gpus_per_node == 0 and resources.gpus:
@@ -121,9 +121,7 @@ class Limits:
             violations.append((fault, "give --account=NAME"))
         elif account and not fnmatchcase(account.lower(), (self.account_pattern or "*").lower()):
             fault = f"{source['account_pattern']} requires an account like {self.account_pattern}, not {account}"
-            violations.append(
-                (fault, "give --account with your project's, as `sacctmgr show associations user=$USER` lists it")
-            )
+            violations.append((fault, "give --account; `sacctmgr show associations user=$USER` lists your accounts"))
         return violations
 
     def max_time_for(self, nodes: int) -> str | int | None:
@@ -132,7 +130,7 @@ class Limits:
         return next((time for max_nodes, time in limits_by_nodes if nodes <= max_nodes), self.max_time)
 
     def _compare_with_limits(self, resources: Resources) -> list[tuple[str, str, float | None, float | None, str, str]]:
-        """Return for each limit: its name, the option, the requested value, the maximum, its text, and a hint."""
+        """Return for each limit: name, option, requested value, maximum, maximum as text, and hint."""
         ranks_per_node = -(-resources.ntasks // resources.nodes) if resources.ntasks and resources.nodes else 1
         ranks = resources.ntasks_per_node or ranks_per_node
         cores = ranks * (resources.cpus_per_task or 1)
@@ -166,7 +164,7 @@ class Limits:
                 "gpus_per_node",
                 f"--gpus-per-node={resources.gpus_per_node}",
                 resources.gpus,
-                self.gpus_per_node or None,  # no GPUs at all has its own message
+                self.gpus_per_node or None,  # a limit of 0 GPUs has another message
                 f"{pluralize(self.gpus_per_node, 'GPU')} a node",
                 f"give --gpus-per-node={self.gpus_per_node} or less",
             ),

@@ -41,7 +41,7 @@ def iterate_statements(text: str) -> Iterator[tuple[int, tuple[str, ...], tuple[
 
 
 def find_line(text: str, key: tuple[str, ...]) -> int:
-    """Return the line (from 1) that sets a key, else the line of the innermost table around it, else 1.
+    """Return the line (from 1) that sets a key; else the line of the innermost table for the key; else 1.
 
     Args:
         text: A valid TOML text.

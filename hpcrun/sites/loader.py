@@ -96,7 +96,7 @@ def _site_file_path(name: str) -> Path | None:
 
 
 def _sibling_site_files(file: Path) -> dict[str, list[Path]]:
-    """Return the site files beside a file that was given by path; none if that folder is a layer."""
+    """Return the other site files in the folder of a file that was given by path; empty if this folder is a layer."""
     if file.parent in {folder.absolute() for _, folder in paths.config_layers()}:
         return {}
     return list_site_files([("", file.parent)])
@@ -126,10 +126,10 @@ def load_site(
     """Load, merge and validate one site.
 
     Args:
-        name: A site's name, or the path of a site file. A file given by path replaces all installed files of its
-            name, and the site that it extends is searched in its folder first.
+        name: A site's name, or the path of a site file. A file given by path replaces all installed files of the same
+            name; a site that it extends is searched for in its folder first.
         chosen_by: The option, variable or rule that selected the site, for messages.
-        files_by_site: The files of every site; None: those of `list_site_files`.
+        files_by_site: The files of every site; None: the result of `list_site_files`.
         include_unallowed: Whether to load project files that the user has not allowed, only to show the site.
 
     Raises:
@@ -179,7 +179,7 @@ def _validate_cached(values: dict[str, Any], origins: dict[Key, Path]) -> Site:
 
 
 def site_from_record(values: dict[str, Any]) -> LoadedSite:
-    """Return the site that is stored in a job's record, whatever the site files contain now.
+    """Return the site that is stored in a job's record, regardless of the current site files.
 
     Args:
         values: The table ``site`` of ``job.json``.
@@ -198,7 +198,7 @@ def select_site(site_option: str | None = None) -> tuple[str, str]:
     """Select the site: ``--site``, ``$HPCRUN_SITE``, the detected site, ``slurm`` if sbatch is installed, or ``local``.
 
     Returns:
-        The name or file of the site, which need not exist, and the option, variable or rule that selected it.
+        The name or file of the site, which may not exist, and the option, variable or rule that selected it.
     """
     if site_option:
         return site_option, "--site"
@@ -219,7 +219,7 @@ def load_selected_site(site_option: str | None = None, *, include_unallowed: boo
 
     Args:
         site_option: The value of ``--site``.
-        include_unallowed: Whether to load such a site nevertheless, only to show it.
+        include_unallowed: Whether to load a site with files that the user has not allowed, only to show the site.
 
     Raises:
         HpcrunError: The site is unknown, not valid or not allowed.

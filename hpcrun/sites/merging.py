@@ -1,4 +1,4 @@
-"""Reading and merging of the TOML files of a site, from all layers, with ``extends`` and ``unset``."""
+"""Reads and merges the TOML files of a site from all layers, with ``extends`` and ``unset``."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def unknown_site_error(name: str, files_by_site: dict[str, list[Path]], location
     Args:
         name: The name of the site.
         files_by_site: The files of every site.
-        location: The file and line that name the site; empty if no file does.
+        location: The file and line that name the site; empty if no file names it.
     """
     if (unused := project.find_unused_project()) and (unused.folder / f"{name}.toml").is_file():
         return project.not_allowed_error(unused)
     closest_name = closest_match(name, list(files_by_site))
-    meant = f"did you mean {closest_name}? hpcrun site list has all sites" if closest_name else ""
-    hint = meant or f"known sites: {', '.join(sorted(files_by_site))}"
+    suggestion = f"did you mean {closest_name}? hpcrun site list has all sites" if closest_name else ""
+    hint = suggestion or f"known sites: {', '.join(sorted(files_by_site))}"
     return HpcrunError("\n".join([f"{location}there is no site {name!r}", *paths.missing_layers()]), hint=hint)
 
 
@@ -100,7 +100,7 @@ class MergedFiles:
         """Add the values of a higher layer."""
         old_library, new_library = _mpi_library(self.values), _mpi_library(values)
         if None not in {old_library, new_library} and old_library != new_library:
-            self.remove(("mpi",))  # the other keys of the table mpi belong to the old library
+            self.remove(("mpi",))  # the other keys of the table mpi belong to the previous library
         self.values = _merge(self.values, values)
         self.origins |= origins
 
@@ -148,7 +148,7 @@ def _parse_key(text: Any) -> Key:
     """Parse a dotted TOML key.
 
     Raises:
-        ValueError: The text is not a key.
+        ValueError: The text is not a valid TOML key.
     """
     remaining_value: Any = tomllib.loads(f"{text} = 0") if isinstance(text, str) and text.isprintable() else {}
     key: list[str] = []
@@ -166,7 +166,7 @@ def merge_files(name: str, files_by_site: dict[str, list[Path]], chain: Sequence
     Args:
         name: The site's name.
         files_by_site: The files of every site, lowest layer first.
-        chain: The sites that extend this one, directly or through others.
+        chain: The sites that extend this site, directly or indirectly.
 
     Raises:
         HpcrunError: A file is not valid TOML, or extends an unknown site, or itself.

@@ -77,7 +77,7 @@ class Site:
     """The CPU binding of each rank: to its part of the job's cores on the node (cores), to the sockets of these cores
     (sockets), or none. It has no effect if Slurm or launcher_args bind the ranks."""
     strict: bool = False
-    """Whether jobs fail whose ranks do not communicate; the default of --strict."""
+    """Whether jobs fail if their ranks do not communicate; the default of --strict."""
     mpi: Mpi = Mpi()
     """The MPI library."""
     modules: Modules = Modules()
@@ -127,7 +127,7 @@ class Site:
     limits: Limits = Limits()
     """Default limits of all partitions."""
     partitions: dict[str, Partition] = field(default_factory=dict)
-    """Partitions and their settings; if any is listed, hpcrun refuses all others."""
+    """Partitions and their settings; if any partition is listed, hpcrun refuses all other partitions."""
     choose_partition: bool = False
     """Whether a job without --partition gets the first listed partition whose limits allow the job."""
     qos: dict[str, Partition] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class Site:
 
     @property
     def activation_keys(self) -> list[str]:
-        """The site keys of the Python and Spack environments that jobs activate."""
+        """The keys of the Python and Spack environments that jobs activate."""
         python = {"venv": self.venv, "uv": self.uv, "conda.env": self.conda.env}
         spack = {"spack.env": self.spack.env, "spack.load": self.spack.load}
         return [key for key, value in {**python, **spack}.items() if value]
@@ -207,8 +207,8 @@ class Site:
         of them.
 
         Raises:
-            HpcrunError: The site lists partitions, but not the requested one; or several requested partitions have
-                different settings.
+            HpcrunError: The site lists partitions, but not the requested partition; or several requested partitions
+                have different settings.
         """
         sites = [self._apply(one) for one in self.split_partitions(resources)]
         merged_site = sites[0]
@@ -236,7 +236,7 @@ class Site:
         """Return one copy of the resources for each requested partition.
 
         Raises:
-            HpcrunError: The site lists partitions, but not the requested one.
+            HpcrunError: The site lists partitions, but not the requested partition.
         """
         known_partitions, given = list(self.partitions), resources.partition or ""
         names = [given] if given in known_partitions else list(filter(None, given.split(","))) or [""]
@@ -257,7 +257,7 @@ class Site:
         return reduce(lambda site, one: one[1].apply_to(site), self.matching_levels(resources), self)
 
     def check(self, resources: Resources) -> None:
-        """Refuse resources that exceed the limits of the site or of a requested partition, before the scheduler does.
+        """Refuse resources that exceed the limits of the site or of a requested partition.
 
         Raises:
             HpcrunError: The message contains all exceeded limits and all missing options.
@@ -296,4 +296,4 @@ class ResolvedSite(Site):
     """A site with the settings of a job's partition, QoS, constraint and account merged in."""
 
     declared: Site
-    """The site before the merge, as its files declare it."""
+    """The site before the merge, with its tables of partitions, QoS, constraints and accounts."""

@@ -54,7 +54,7 @@ def _optional_table(table: type) -> type:
     return optional_class
 
 
-if TYPE_CHECKING:  # for the type checker, the optional tables are the tables themselves
+if TYPE_CHECKING:  # the type checker sees the classes of the tables in place of their optional variants
     from hpcrun.sites.software_tables import Conda as OwnConda
     from hpcrun.sites.software_tables import Container as OwnContainer
     from hpcrun.sites.tables import Cuda as OwnCuda
@@ -68,7 +68,7 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class Partition(Limits):
-    """One partition, QoS, constraint or account: its limits, and the settings that override the site's."""
+    """A partition, QoS, constraint or account: its limits, and settings that override the settings of the site."""
 
     defaults: Resources = Resources()
     """Default resources of jobs."""
@@ -93,17 +93,17 @@ class Partition(Limits):
     uv: str | None = None
     """uv project whose .venv jobs activate."""
     conda: OwnConda = field(default_factory=OwnConda)
-    """Keys that override those of the site's table conda."""
+    """Keys that override keys of the site's table conda."""
     container: OwnContainer = field(default_factory=OwnContainer)
-    """Keys that override those of the site's table container."""
+    """Keys that override keys of the site's table container."""
     modules: OwnModules = field(default_factory=OwnModules)
-    """Keys that override those of the site's table modules."""
+    """Keys that override keys of the site's table modules."""
     mpi: OwnMpi = field(default_factory=OwnMpi)
-    """Keys that override those of the site's table mpi."""
+    """Keys that override keys of the site's table mpi."""
     gpu: OwnGpu = field(default_factory=OwnGpu)
-    """Keys that override those of the site's table gpu."""
+    """Keys that override keys of the site's table gpu."""
     cuda: OwnCuda = field(default_factory=OwnCuda)
-    """Keys that override those of the site's table cuda."""
+    """Keys that override keys of the site's table cuda."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,7 +132,7 @@ class Partition(Limits):
 
 
 def _merge_value(upper_value: Any, lower_value: T) -> T:
-    """Merge two values of a key; tables are merged key by key. None means not set."""
+    """Merge two values of a key; tables are merged key by key. None: not set."""
     if upper_value is None:
         return lower_value
     if isinstance(upper_value, dict):
@@ -149,7 +149,7 @@ def _merge_value(upper_value: Any, lower_value: T) -> T:
 
 
 def equal_fields(settings: D, other_settings: D) -> D:
-    """Return settings with the values that are equal in two settings; all other fields have their defaults."""
+    """Return settings with the values that two settings have in common; all other fields have their defaults."""
     return type(settings)(
         **{
             each.name: value

@@ -1,6 +1,6 @@
 """The project layer: a folder ``.hpcrun/`` in the current directory or above it.
 
-Its files may come from a cloned repository, and then belong to the user, although somebody else wrote them.
+Files from a cloned repository belong to the user, although somebody else wrote them.
 hpcrun uses the layer only after the user has allowed all of its files with their current text.
 """
 
@@ -63,7 +63,7 @@ def find_unused_project() -> UnusedProject | None:
 
 
 def used_layers() -> list[tuple[str, Path]]:
-    """Return the layers in use: those of `paths.config_layers`, without a project that the user has not allowed."""
+    """Return the layers in use: `paths.config_layers` without a project layer that the user has not allowed."""
     return paths.config_layers()[:-1] if find_unused_project() else paths.config_layers()
 
 

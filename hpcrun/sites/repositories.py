@@ -38,7 +38,7 @@ class Version:
     Attributes:
         commit: The full hash.
         date: The day of the commit.
-        tag: The tag that the layer follows, else any tag of the commit, or None.
+        tag: The tag that the layer follows, else another tag of the commit; None without a tag.
     """
 
     commit: str
@@ -58,7 +58,7 @@ def is_repository_url(source: str) -> bool:
     """Return whether a source is the URL of a git repository rather than a folder.
 
     Raises:
-        HpcrunError: The URL is not safe to pass to git.
+        HpcrunError: The URL is not safe as an argument of git.
     """
     if _URL.fullmatch(source) and source.isprintable() and "://-" not in source:
         if re.match(r"[a-z]+://[^/@]*:[^/@]*@", source):
@@ -125,7 +125,7 @@ def resolve_version(repository: Path, ref: str | None) -> Version:
         ref: The branch, tag or commit; None for the head of the default branch.
 
     Raises:
-        HpcrunError: The name does not exist; the message suggests similar ones.
+        HpcrunError: The name does not exist; the message suggests similar names.
     """
     if ref is None:
         candidates = ["refs/hpcrun/HEAD"]
@@ -195,7 +195,7 @@ def extract_layer_files(repository: Path, version: Version, folder: Path) -> Non
     """Write the site files (``*.toml`` at the top) and templates (``templates/``) of a commit into a new folder.
 
     Raises:
-        HpcrunError: The commit has no such file, or one is not a regular file.
+        HpcrunError: The commit has no site files and templates, or one of them is not a regular file.
     """
     folder.mkdir()
     file_count = 0
@@ -226,7 +226,7 @@ def read_version(folder: Path) -> Version | None:
 
 
 def layer_home(name: str) -> Path:
-    """Return an added layer's folder: extracted versions, ``current`` (a link to the one in use) and ``repository``."""
+    """Return an added layer's folder: it contains versions, ``current`` (a link to one of them) and ``repository``."""
     return paths.user_data_folder("sites") / name
 
 

@@ -18,7 +18,7 @@ SCHEMA_FILE = "site.schema.json"
 def _read_docstrings() -> dict[tuple[str, str], str]:
     """Return the docstring of each field, by class and field name.
 
-    pydantic's option ``use_attribute_docstrings`` does not read those of dataclasses of the standard library.
+    pydantic's option ``use_attribute_docstrings`` does not support dataclasses of the standard library.
     """
     docstrings = {}
     for module in (resources, limits, tables, software_tables, partition, model):
@@ -32,7 +32,7 @@ def _read_docstrings() -> dict[tuple[str, str], str]:
 
 
 def site_file_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a site file: that of `model.Site` without ``name``, and with ``extends`` and ``unset``.
+    """Return the JSON Schema of a site file: that of `model.Site`, plus ``extends`` and ``unset``, minus ``name``.
 
     The schema follows draft-07, which editors support, and omits null, which TOML does not have.
     """
@@ -67,5 +67,5 @@ def _describe_property(schema: dict[str, Any], description: str | None) -> dict[
     if schema.get("default", ...) in (None, {}) or isinstance(schema.get("default"), dict):
         del schema["default"]  # has no TOML literal
     if ref := schema.pop("$ref", None):
-        schema["allOf"] = [{"$ref": ref}]  # beside a $ref, draft-07 ignores the description
+        schema["allOf"] = [{"$ref": ref}]  # draft-07 ignores a description next to a $ref
     return {**schema, "description": description}

@@ -1,7 +1,7 @@
 """A cache of validated sites as JSON: importing pydantic to validate a site again takes 80 ms.
 
-The content is plain data: reading it creates only instances of the classes of a site, and content with other
-fields is ignored.
+The cache contains plain data: reading a file creates only instances of the classes of a site; a file with other fields
+is ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLASSES: dict[str, type[Any]] = {
 
 
 def read_site(key: str) -> Site | None:
-    """Return the cached site of a key; None if the cache does not have it."""
+    """Return the site that is cached under a key; None if the cache has no such key."""
     try:
         content = json.loads((paths.user_cache_folder("sites") / f"{key}.json").read_bytes())
         site = _from_json(content["site"]) if content["key"] == key else None

@@ -56,7 +56,7 @@ def _check_bind(text: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
-    """The container that ranks run in. Values may contain variables of the job, as in ${SCRATCH}."""
+    """The container in which the ranks run. Values may contain variables of the job, as in ${SCRATCH}."""
 
     __pydantic_config__: ClassVar = FORBID_UNKNOWN_KEYS
 
@@ -68,7 +68,8 @@ class Container:
     python: str = "python3"
     """Python interpreter inside the image."""
     hpcrun: Literal["bind", "image"] = "bind"
-    """The hpcrun that the ranks import: bind (the host's, bound into the container), or image (the image's own)."""
+    """The hpcrun that the ranks import: bind (the host's hpcrun, bound into the container), or image (the image's
+    hpcrun)."""
     binds: tuple[str, ...] = ()
     """Additional folders of the host to bind: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro."""
     environment: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A text file that is read once, so that the text that is checked is the text that is used."""
+"""Text files that are read only once, so that hpcrun uses exactly the text that it checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLOCK_RESOLUTION_NS = 100_000_000
 
 
 def file_state(file: Path) -> tuple[int, ...]:
-    """Return a value that changes with a file's content, owner or mode; it is unique for a file that has just changed.
+    """Return a value that changes with a file's content, owner or mode; unique for a file that has just changed.
 
     Raises:
         OSError: The file does not exist.
@@ -50,7 +50,7 @@ class Source:
         text: The content of the file.
         file_stat: The owner and mode of the file when it was read.
         is_record: Whether the file is a job's record. Only the owner of a run directory can create a record, so the
-            permissions of the folders above, which a lab may share, do not matter.
+            permissions of its parent folders, which a lab may share, are not checked.
     """
 
     file: Path

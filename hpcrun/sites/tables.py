@@ -23,7 +23,7 @@ def check_variable_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class KnownPlugin:
-    """An annotation for pydantic: the text must be the name of a plugin in the registry."""
+    """Annotation for pydantic: the text must be the name of a built-in object or plugin in a registry."""
 
     registry: Registry[Any]
 
@@ -42,7 +42,7 @@ SchedulerName = Annotated[str, KnownPlugin(scheduler.REGISTRY)]
 
 @dataclass(frozen=True, kw_only=True)
 class CustomLauncher:
-    """A launcher that hpcrun does not know, described by its command line."""
+    """A launcher that is not built in, described by its command line."""
 
     __pydantic_config__: ClassVar = FORBID_UNKNOWN_KEYS
 
@@ -50,7 +50,7 @@ class CustomLauncher:
     """The launcher's command line up to the program, such as "mylaunch -n {ranks} -N {nodes}"; other placeholders are
     {ntasks_per_node}, {cpus_per_task}, {gpus_per_node} and {hostfile}."""
     rank: str | None = None
-    """The environment variable with the rank number; default: one of those that MPI launchers commonly set."""
+    """The environment variable with the rank number; default: the variables that MPI launchers commonly set."""
     local_rank: str | None = None
     """The environment variable with the local rank number on the node; default: as for rank."""
     local_ranks: str | None = None

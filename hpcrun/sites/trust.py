@@ -74,7 +74,7 @@ def refusal_reason(source: Source) -> str | None:
     ):
         return None
     return (
-        f"{other_writer}, and it has changed since you allowed it"
+        f"{other_writer}, and the file has changed since you allowed it"
         if other_writer
         else "it has changed since you allowed it"
     )
@@ -163,7 +163,7 @@ def _raise_not_allowed(refused_sources: list[tuple[Source, str]], site: str | No
     folders = {folder for _, folder in paths.config_layers()}
     names_site = site is not None and all(
         source.file.parent in folders for source, _ in refused_sources
-    )  # the site was not given as a path
+    )  # the site was given by name, not by path
     name = site if names_site else escape_invisible(" ".join(quote(str(source.file)) for source, _ in refused_sources))
     lines = [escape_invisible(f"{source.file} is not used: {why}") for source, why in refused_sources]
     raise NotAllowedError("\n".join(lines), hint=f"hpcrun site allow {name} shows it and asks whether to use it")
@@ -189,7 +189,7 @@ def _read_owners() -> list[dict[str, Any]]:
 
 
 def _require_private(file: Path) -> Path:
-    """Return a file or folder after the check that only this user can write or replace it.
+    """Check that only this user can write or replace a file or folder, and return its path.
 
     Raises:
         HpcrunError: Somebody else can write or replace it.

@@ -1,4 +1,4 @@
-"""Suggestions for an unknown key of a site file: similar keys of the same table or of another one."""
+"""Suggests keys in place of an unknown key of a site file: similar keys of the same table or of another table."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _SYNONYMS = {
     "queue": "partition", "project": "account", "feature": "constraint", "scratch": "run_root", "workdir": "run_root",
     "env": "environment",
 }  # fmt: skip
-"""Words that users of other programs expect, and the words that keys of hpcrun have, in the singular."""
+"""Words of other programs, and the corresponding words in keys of hpcrun, in the singular."""
 
 _LIMITS = {
     "gpus": "gpus_per_node", "gpu": "gpus_per_node", "cores": "cpus_per_node", "cpus": "cpus_per_node",
     "mem": "mem_per_node", "memory": "mem_per_node", "walltime": "max_time", "timelimit": "max_time",
 }  # fmt: skip
-"""Words that users of other programs expect for the limits of a partition."""
+"""Words of other programs for the limits of a partition."""
 
 _TOP_LEVEL_NAMES = {"site", "cluster", "general", "global", "main"}
-"""Names of a table that users put around all top-level keys."""
+"""Names of a table in which users put all top-level keys by mistake."""
 
 _FREQUENT_WORDS = {"max", "min", "per", "default", "required", "allowed", "limit"}
 """Frequent words: two keys that have only these words in common are not similar."""
 
 
 def valid_keys(table: tuple[str, ...]) -> list[str]:
-    """Return the valid keys of a table of a site file, whose path is such as ``("partitions", "gpu")``."""
+    """Return the valid keys of the table at a path of a site file, such as ``("partitions", "gpu")``."""
     return [*_types_of_keys(table), *([] if table else ["extends", "unset"])]
 
 
 def describe_unknown_key(path: tuple[str, ...], value: Any) -> str:
-    """Return the message about an unknown key, with similar keys, or with all keys of a small table.
+    """Return the message about an unknown key: it lists similar keys, or all keys of a small table.
 
     Args:
         path: The path of the unknown key.
@@ -62,7 +62,7 @@ def describe_unknown_key(path: tuple[str, ...], value: Any) -> str:
         and isinstance(value, dict)
         and (unknown_key in _TOP_LEVEL_NAMES or _has_top_level_keys(unknown_key, value))
     ):
-        return f"{message}; its keys are top-level ones: leave out [{unknown_key}]"
+        return f"{message}; its keys belong to the top level: leave out [{unknown_key}]"
     if "max_nodes" in keys and unknown_key in _LIMITS and not isinstance(value, dict):
         return f"{message}; did you mean {_LIMITS[unknown_key]}?"
     if similar := _similar_keys(table, unknown_key, value):

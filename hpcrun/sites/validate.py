@@ -54,17 +54,17 @@ _UNKNOWN_KEY = "unexpected_keyword_argument"
 """Pydantic's error type for an unknown key."""
 
 _LAUNCHER_TABLE, _LAUNCHER_NAME = "CustomLauncher", "function-after[require(), str]"
-"""Words that pydantic adds to the path of a fault in the key launcher, which may be a table or a text."""
+"""Words that pydantic adds to the path of a fault in the key launcher, because its value may be a table or a text."""
 
 
 def _is_of_other_type(fault: dict[str, Any]) -> bool:
-    """Return whether a fault of the key launcher is about the other type: a text is no table, or a table is no text."""
+    """Return whether a fault of the key launcher refers to the type (table or text) that its value does not have."""
     faults_of_other_type = {_LAUNCHER_TABLE: ("dataclass_type", str), _LAUNCHER_NAME: ("string_type", dict)}
     return any((fault["type"], type(fault["input"])) == faults_of_other_type.get(part) for part in fault["loc"])
 
 
 def _errors_of_own_checks(fault: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the errors of hpcrun's own checks in a fault; ``(None,)`` if pydantic itself found the fault."""
+    """Return the errors of hpcrun's checks in a fault; ``(None,)`` if pydantic found the fault."""
     error = fault.get("ctx", {}).get("error")
     return (error, *error.others) if isinstance(error, FieldError) else (error,)
 
@@ -121,7 +121,7 @@ _MAIN_KEYS = {
     "gpu": "type",
     "cuda": "data_dir",
 }
-"""The key of a table that people mean by a value in its place."""
+"""The key that users mean if they give a value in place of a table, by table."""
 
 
 def _expect_table(value: Any, path: tuple[str, ...]) -> str:

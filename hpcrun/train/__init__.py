@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError as HpcrunError
-from hpcrun.train.ranks.lone_ranks import warn_at_exit as _warn_at_exit
+from hpcrun.train.ranks.independent_ranks import warn_at_exit as _warn_at_exit
 
 if TYPE_CHECKING:
     from hpcrun.run.schedules import decay as decay

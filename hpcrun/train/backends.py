@@ -1,4 +1,4 @@
-"""Functions that depend on Keras's backend: Python calls inside compiled steps, errors, and waiting for a step."""
+"""Functions for each Keras backend: Python calls inside compiled steps, errors, and waiting for a step."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def call_on_host(
 ) -> list[Data]:
     """Call a Python function on the values of tensors, inside or outside a compiled step.
 
-    The order of calls is kept, and equal on all ranks, so that collectives inside the functions match.
+    Calls are executed in the same order on all ranks, so that collectives inside the functions match.
 
     Args:
         function: Function of NumPy arrays, not to be modified, that returns arrays, possibly views of a buffer that the
@@ -77,8 +77,8 @@ def call_on_host(
     if backend == "tensorflow":
         if is_compiled_by_xla():
             raise HpcrunError(
-                "XLA cannot compile a training step with an allreduce in it",
-                hint="compile the gradients alone: tf.function(jit_compile=True) around them",
+                "XLA cannot compile a training step that contains an allreduce",
+                hint="compile only the computation of gradients, in a tf.function(jit_compile=True)",
             )
         # Pass a list of tensors, which TensorFlow does not copy; concat and split would each copy.
         results = numpy_function(
@@ -91,7 +91,8 @@ def call_on_host(
         import jax
         from jax.experimental import io_callback
 
-        def call_and_copy_results(*arrays: Array) -> list[Array]:  # JAX may use an aligned array later without a copy
+        # JAX may use an aligned array after the call, without a copy
+        def call_and_copy_results(*arrays: Array) -> list[Array]:
             return [np.array(result) for result in call_and_record_errors(*map(np.asarray, arrays))]
 
         results = [jax.ShapeDtypeStruct(tuple(shape), dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
@@ -136,12 +137,12 @@ def reraise_original() -> Iterator[None]:
 
 
 def is_computed(tensors: Data) -> bool:
-    """Return whether all tensors of a structure are computed; JAX returns tensors before they are."""
+    """Return whether all tensors of a structure have been computed; JAX returns tensors earlier."""
     return all(tensor.is_ready() for tensor in keras.tree.flatten(tensors) if hasattr(tensor, "is_ready"))
 
 
 def wait_for_step(logs: Data) -> None:
-    """Wait until the step that returned the given logs is complete; JAX returns logs before that."""
+    """Wait until the step that returned some logs is complete; JAX returns logs earlier."""
     if keras.backend.backend() == "jax":
         import jax
 

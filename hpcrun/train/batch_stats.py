@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def combine_over_ranks(local_stats: Data, share: Data) -> Data:
-    """Return the statistics of the values of all ranks. Collective; equal order of calls on all ranks.
+    """Return the statistics of the values of all ranks. Collective: all ranks must make these calls in the same order.
 
     The loss of rank r is a mean over its samples, and gradients are summed with the weight share_r. So the backward
     pass on rank r returns the gradient of sum_k share_k L_k with respect to its statistics, divided by share_r.
@@ -59,7 +59,7 @@ def combine(local_stats: Array) -> Array:
     counts, means, variances = gathered.astype(np.float64).swapaxes(0, 1)  # (ranks, C) each
     means, variances = (
         np.where(counts > 0, a, 0) for a in (means, variances)
-    )  # without values, mean and variance may be NaN
+    )  # for a channel without values, mean and variance may be NaN
     weights = counts / np.maximum(counts.sum(0), 1)
     mean = (weights * means).sum(0)
     variance = (weights * (variances + (means - mean) ** 2)).sum(0)
@@ -76,16 +76,16 @@ def backpropagate(local_stats: Array, combined_stats: Array, share: Array, gradi
         gradient: The gradient of this rank's loss with respect to `combined_stats`.
     """
     # Gradients of a rank without samples may be infinite, and 0 times infinity would be NaN on all ranks.
-    weighted = np.ascontiguousarray(gradient[1:] * share if share > 0 else np.zeros_like(gradient[1:]))
-    total = np.empty_like(weighted)
-    world().comm.Allreduce(weighted, total)
+    weighted_gradient = np.ascontiguousarray(gradient[1:] * share if share > 0 else np.zeros_like(gradient[1:]))
+    global_gradient = np.empty_like(weighted_gradient)
+    world().comm.Allreduce(weighted_gradient, global_gradient)
     local_gradient = np.zeros_like(gradient)
     if share > 0:
         weight = local_stats[0] / np.maximum(combined_stats[0], 1) / share
         local_gradient[1] = np.where(
-            weight > 0, weight * (total[0] + 2 * (local_stats[1] - combined_stats[1]) * total[1]), 0
+            weight > 0, weight * (global_gradient[0] + 2 * (local_stats[1] - combined_stats[1]) * global_gradient[1]), 0
         )
-        local_gradient[2] = weight * total[1]
+        local_gradient[2] = weight * global_gradient[1]
     return local_gradient
 
 
@@ -104,8 +104,8 @@ def _on_tensorflow(local_stats: Data, share: Data) -> Data:
     def combine_differentiably(local_stats: Data, share: Data) -> Data:
         combined_stats = _call_with_statistics(combine, local_stats)
 
-        def gradient(upstream: Data) -> Data:
-            return _call_with_statistics(backpropagate, local_stats, combined_stats, share, upstream), None
+        def gradient(upstream_gradient: Data) -> Data:
+            return _call_with_statistics(backpropagate, local_stats, combined_stats, share, upstream_gradient), None
 
         return combined_stats, gradient
 
@@ -129,8 +129,8 @@ def _torch_function() -> Data:
             return combined_stats
 
         @staticmethod
-        def backward(context: Data, upstream: Data) -> Data:
-            return _call_with_statistics(backpropagate, *context.saved_tensors, upstream), None
+        def backward(context: Data, upstream_gradient: Data) -> Data:
+            return _call_with_statistics(backpropagate, *context.saved_tensors, upstream_gradient), None
 
     return CombineStatistics
 
@@ -148,9 +148,9 @@ def _on_jax(local_stats: Data, share: Data) -> Data:
     def forward(*arguments: Data) -> Data:
         return arguments[1], arguments
 
-    def backward(arguments: Data, upstream: Data) -> Data:
+    def backward(arguments: Data, upstream_gradient: Data) -> Data:
         local_stats, combined_stats, share = arguments
-        local_gradient = _call_with_statistics(backpropagate, local_stats, combined_stats, share, upstream)
+        local_gradient = _call_with_statistics(backpropagate, local_stats, combined_stats, share, upstream_gradient)
         return local_gradient, jax.numpy.zeros_like(combined_stats), jax.numpy.zeros_like(share)
 
     combine_differentiably.defvjp(forward, backward)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def build(model: keras.Model, sharded_input: ShardedInput, step: str) -> None:
     """Create a compiled model's variables (weights, metrics, optimizer state) before the first batch.
 
-    The variables of Keras's steps can be created without data. A custom step is traced on TensorFlow, as it would be
-    for the first batch, because it may call any layer with any part of the batch. A custom step that runs eagerly
-    creates the variables in its first call.
+    The variables of Keras's steps can be created without data. On TensorFlow, a custom step is traced as for the first
+    batch, because it may call any layer with any part of the batch. A custom step that runs eagerly creates the
+    variables in its first call.
 
     Args:
         model: A compiled model; existing variables are kept.
@@ -44,8 +44,8 @@ def is_custom_step(model: keras.Model, step: str) -> bool:
         model: A model after `wrap_steps`.
         step: Name of the step: `train_step` or `test_step`.
     """
-    inner = getattr(model, step).inner
-    return getattr(inner, "__func__", inner) is not getattr(keras.Model, step)
+    original_step = getattr(model, step).inner
+    return getattr(original_step, "__func__", original_step) is not getattr(keras.Model, step)
 
 
 def _build_by_tracing(model: keras.Model, sharded_input: ShardedInput, step: str) -> None:
@@ -70,7 +70,7 @@ def _build_by_calling(model: keras.Model, batch: Data) -> None:
         # A subclass of Model has outputs only after a call. Keras calls it symbolically, without data.
         model._symbolic_build(data_batch=batch)  # noqa: SLF001
         return
-    # For a model with known outputs, the same without tracing, which takes 1 s for ResNet-50.
+    # A model with known outputs needs no tracing, which takes 1 s for ResNet-50.
     outputs = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
     x, y, sample_weight, y_pred = keras.tree.map_structure(
         lambda s: None if s is None else _one_sample(s.shape, keras.backend.standardize_dtype(s.dtype)),
@@ -78,7 +78,7 @@ def _build_by_calling(model: keras.Model, batch: Data) -> None:
     )
     if model.loss is not None and not model._compile_loss.built:  # noqa: SLF001
         model._clear_losses()  # noqa: SLF001  (the losses of layers may be tensors of an earlier trace)
-        model._compute_loss(x, y, y_pred, sample_weight, training=False)  # noqa: SLF001  (an override may lack training)
+        model._compute_loss(x, y, y_pred, sample_weight, training=False)  # noqa: SLF001  (an override may lack the argument training)
     model.compute_metrics(x, y, y_pred, sample_weight)
     model.reset_metrics()
     if model.optimizer is not None and not model.optimizer.built:

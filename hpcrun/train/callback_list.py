@@ -28,13 +28,13 @@ class StepCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]  # k
         """Call the hooks, unless the batch was trained before a restart; `reads_logs_late` callbacks get tensors."""
         if batch < self._model.training_state.skip:
             return
-        numbers = None
+        numeric_logs = None
         for callback in self.callbacks:
             if getattr(callback, "reads_logs_late", False):
                 callback.on_train_batch_end(batch, logs)
             elif not (is_default(callback.on_train_batch_end) and is_default(callback.on_batch_end)):
-                numbers = to_numbers(logs) if numbers is None else numbers
-                callback.on_train_batch_end(batch, numbers)
+                numeric_logs = to_numbers(logs) if numeric_logs is None else numeric_logs
+                callback.on_train_batch_end(batch, numeric_logs)
 
 
 def to_numbers(logs: Logs) -> dict[str, float]:

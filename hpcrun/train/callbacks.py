@@ -37,15 +37,15 @@ _FILE_WRITERS = tuple(
 class Callback:
     """A Keras callback for `fit` and `evaluate` of an `hpcrun.train.Model`, with the ranks on which it runs.
 
-    A callback that changes weights or stops the training must run on all ranks: all ranks get the same logs, and take
-    the same decisions. A callback that writes one file for the job must run on rank 0; a callback that writes one file
-    per rank must run on all ranks.
+    A callback that changes weights or stops the training must run on all ranks: all ranks get the same logs, so they
+    make the same decisions. A callback that writes one file for the job must run on rank 0; a callback that writes one
+    file per rank must run on all ranks.
 
     Args:
         callback: The Keras callback.
         all_ranks: True: run on all ranks, for example a `ModelCheckpoint` with one path per rank. False: run on rank 0
-            only. None (default): Keras's callbacks that write files (and subclasses) run on rank 0 only, others on all
-            ranks.
+            only. None (default): Keras's callbacks that write files, and their subclasses, run on rank 0 only, other
+            callbacks on all ranks.
 
     Raises:
         HpcrunError: `callback` is not a Keras callback.
@@ -136,11 +136,11 @@ class SynchronizeRanks(keras.callbacks.Callback):  # type: ignore[misc]  # keras
             len(self.model.variables),
         )
         self.model._initial_epoch = world().comm.bcast(self.model._initial_epoch)  # noqa: SLF001
-        # Complete the broadcast first: a rank that traces its first step forwards no messages.
+        # Complete the broadcast first: a rank cannot forward messages while it traces its first step.
         checked_barrier("the beginning of the training")
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Delay a stop of this rank (on NaN, say) by one step, because the next allreduce stops all ranks."""
+        """Delay a stop of this rank (such as on NaN) by one step, because the next allreduce stops all ranks."""
         model = self._model  # `self.model` would fetch the model's state on JAX in the middle of an epoch
         reducers = model.training_state.reducers
         if reducers and model.stop_training and not any(reducer.stop_agreed for reducer in reducers):

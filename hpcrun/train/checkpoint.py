@@ -142,7 +142,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         return bool(self.position.variables)
 
     def finished_history(self, epochs: int) -> keras.callbacks.History | None:
-        """Restore the model of a complete `fit`, and return its history; None if the `fit` must continue.
+        """Restore the model after a completed `fit`, and return the history; None if the `fit` must continue.
 
         Args:
             epochs: Number of epochs to train.
@@ -161,12 +161,12 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         signals_and_files = checked_allgather(
             "the signal that ends the job", (self._received_signal, self.file.exists())
         )
-        number = max(number for number, _ in signals_and_files)
+        signal_number = max(signal_number for signal_number, _ in signals_and_files)
         position_text = f"epoch {self.position.epoch + 1}, after {self.position.batch} batches"
-        text = f"stopped by {signal.Signals(number).name} in {position_text}"
+        text = f"stopped by {signal.Signals(signal_number).name} in {position_text}"
         if signals_and_files[0][1]:
             text += f"; to go on, start it again: it reads {self.file}"
-        failure.report_and_abort(text, text, 128 + number)
+        failure.report_and_abort(text, text, 128 + signal_number)
 
     def _write(self) -> None:
         model = self._model
@@ -207,6 +207,6 @@ def open_checkpoint(
     if folder is None and "HPCRUN_RUN_DIR" not in os.environ:
         return None
     folder = Path(folder) if folder is not None else Path(os.environ["HPCRUN_RUN_DIR"], "checkpoints")
-    number = next(_fit_numbers)
-    file = folder.absolute() / f"fit-{number}.npz"
-    return Checkpoint(file, *checkpoint_file.read_checkpoint(file, seed), user_callbacks, number)
+    fit_number = next(_fit_numbers)
+    file = folder.absolute() / f"fit-{fit_number}.npz"
+    return Checkpoint(file, *checkpoint_file.read_checkpoint(file, seed), user_callbacks, fit_number)

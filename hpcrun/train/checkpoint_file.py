@@ -41,7 +41,7 @@ class TrainingPosition:
         stopped: Whether a callback stopped the training.
         seconds: Training time so far in seconds.
         history: Keras's history: epochs, and a list of values for each metric.
-        memory: Changed attributes of each callback of the user.
+        memory: For each callback of the user, the attributes that changed during the training.
         variables: Shape and dtype of each variable of the model and its optimizers.
         trained: For each optimizer, the indices of the variables that it trains; None if the optimizer is not built.
     """
@@ -65,7 +65,7 @@ def read_checkpoint(file: Path, seed: int) -> tuple[TrainingPosition, dict[str, 
         seed: Seed of the sample order if there is no file.
 
     Returns:
-        The position of the `fit`; and arrays by name: on rank 0 all arrays, on other ranks those of callbacks.
+        The position of the `fit`; and arrays by name: all arrays on rank 0, arrays of callbacks on other ranks.
 
     Raises:
         HpcrunError: The file is damaged, or from a different version of hpcrun.
@@ -132,7 +132,7 @@ def restore_model(model: keras.Model, file: Path, position: TrainingPosition, ar
         arrays: The arrays that `read_checkpoint` returned.
 
     Returns:
-        The values of this rank's metrics in the middle of an epoch.
+        The values of this rank's metrics if the checkpoint is from the middle of an epoch.
 
     Raises:
         HpcrunError: The file is the checkpoint of a different model.
@@ -169,19 +169,21 @@ def changed_state(callback: Keras, initial: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def restore_callback(callback: Keras, model: keras.Model, changed: dict[str, Any], arrays: dict[str, Array]) -> None:
+def restore_callback(
+    callback: Keras, model: keras.Model, saved_attributes: dict[str, Any], arrays: dict[str, Array]
+) -> None:
     """Restore the state of a callback.
 
     Args:
         callback: The callback, changed in position.
         model: The model of the training.
-        changed: The result of `changed_state`, from a checkpoint file.
+        saved_attributes: The result of `changed_state`, from a checkpoint file.
         arrays: The arrays that `read_checkpoint` returned.
     """
-    if changed and isinstance(callback, MonitorCallback):
+    if saved_attributes and isinstance(callback, MonitorCallback):
         callback._model = callback.model or model  # noqa: SLF001  (Keras sets _model only for callbacks of this rank)
-        callback._set_monitor_op()  # noqa: SLF001  (otherwise Keras calls it at the end of an epoch, and negates min_delta)
-    for name, value in changed.items():
+        callback._set_monitor_op()  # noqa: SLF001  (Keras would call it after an epoch, and negate min_delta)
+    for name, value in saved_attributes.items():
         setattr(callback, name, _load_arrays(arrays, value))
 
 
@@ -197,9 +199,9 @@ def _trained_variables(model: keras.Model) -> list[list[int] | None]:
     ]
 
 
-def _build_optimizers(model: keras.Model, trained: Sequence[Sequence[int] | None]) -> None:
+def _build_optimizers(model: keras.Model, trained_variables: Sequence[Sequence[int] | None]) -> None:
     """Build the optimizers that a custom training step would build in its first call."""
-    for optimizer, indices in zip(find_optimizers(model), trained, strict=False):
+    for optimizer, indices in zip(find_optimizers(model), trained_variables, strict=False):
         if indices is not None and not optimizer.built and max(indices, default=0) < len(model.variables):
             optimizer.build([model.variables[i] for i in indices])
 
@@ -214,8 +216,10 @@ def _is_serializable(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str | np.ndarray | np.generic)
 
 
-def _is_unchanged(initial: Any, current: Any) -> bool:
-    return type(initial) is type(current) and not isinstance(initial, list | np.ndarray) and initial == current
+def _is_unchanged(initial: Any, current_value: Any) -> bool:
+    return (
+        type(initial) is type(current_value) and not isinstance(initial, list | np.ndarray) and initial == current_value
+    )
 
 
 def _store_array(arrays: dict[str, Array], value: Any) -> dict[str, str]:

@@ -52,7 +52,7 @@ def comparable(value: Keras) -> object:
     if isinstance(value, dict) and str(value.get("class_name")).endswith("DTypePolicy"):
         return comparable(
             list(value["config"].items())
-        )  # policies are equal if their configurations are, whatever their names
+        )  # dtype policies are equal if their configurations are equal, regardless of their names
     if isinstance(value, dict):
         return {str(key): comparable(item) for key, item in sorted(value.items(), key=str) if key not in _IGNORED_KEYS}
     if isinstance(value, list | tuple):
@@ -81,7 +81,7 @@ def _comparable_numbers(values: Iterable[object]) -> list[object]:
 
 
 def _describe_object(value: Keras) -> object:
-    """Return values that identify an object; its repr() could contain a memory address."""
+    """Return values that identify an object, because repr() may contain a memory address."""
     if isinstance(value, functools.partial):
         return ["partial", _describe_object(value.func), comparable(value.args), comparable(value.keywords)]
     if code := getattr(value, "__code__", None):  # all lambdas have the same name

@@ -73,8 +73,8 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         if self._rate:
             epoch_rates.append(self._rate)
         if self.show:
-            in_order = dict(sorted(logs.items(), key=_sort_key))
-            print_epoch(self._epoch, self.params.get("epochs"), in_order, self._rate)
+            sorted_logs = dict(sorted(logs.items(), key=_sort_key))
+            print_epoch(self._epoch, self.params.get("epochs"), sorted_logs, self._rate)
         timing = {"images_per_second": self._rate or 0.0, "seconds": round(time.perf_counter() - self._epoch_start, 3)}
         fit_entry = {"fit": self.fit} if self.fit else {}
         entry = {**fit_entry, "epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, **timing}
@@ -86,7 +86,7 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
             training_state = self.model.training_state
             fraction = (
                 1 - training_state.skip / training_state.batch if training_state.skip else 1.0
-            )  # fraction of batches that this process has trained
+            )  # fraction of the epoch's batches that this process, not an earlier one, has trained
             self._rate = samples_trained(self.model) * fraction / (time.perf_counter() - self._epoch_start)
 
 

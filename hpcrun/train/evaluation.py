@@ -37,11 +37,14 @@ def is_in_top_k(y_true: Data, y_pred: Data, k: int) -> Data:
     labels = ops.cast(ops.reshape(y_true, (-1, 1)), "int32")  # (samples, 1)
     classes = ops.arange(y_pred.shape[-1], dtype="int32")  # (classes,)
     score = ops.max(ops.where(classes == labels, y_pred, -np.inf), axis=-1, keepdims=True)  # (samples, 1)
-    is_higher = ops.logical_or(y_pred > score, ops.logical_and(y_pred == score, classes < labels))  # (samples, classes)
-    position_in_order = ops.sum(ops.cast(is_higher, "int32"), axis=-1)  # (samples,), from 0
+    ranks_higher = ops.logical_or(
+        y_pred > score, ops.logical_and(y_pred == score, classes < labels)
+    )  # (samples, classes)
+    position_in_order = ops.sum(ops.cast(ranks_higher, "int32"), axis=-1)  # (samples,), from 0
     is_finite = ops.all(ops.isfinite(y_pred), axis=-1)
     is_correct = ops.cast(ops.logical_and(position_in_order < k, is_finite), "float64")
-    return ops.reshape(is_correct, (-1,))  # sets the tensor's rank, which Keras loses if only labels have a static size
+    # set the tensor's number of axes, which Keras loses if only labels have a static size
+    return ops.reshape(is_correct, (-1,))
 
 
 def top_k(k: int, name: str) -> keras.metrics.Metric:
@@ -82,7 +85,7 @@ class Evaluation:
 
 
 class Evaluator:
-    """An evaluator of a classifier; its calls are collective, and the results equal on all ranks.
+    """An evaluator of a classifier; calls are collective, and return equal results on all ranks.
 
     Args:
         keras_model: A model whose outputs are scores (samples, classes); compiled by this class.
@@ -110,22 +113,22 @@ class Evaluator:
         return Evaluation(precision, recall, loss, round(hits[0][1]))
 
 
-def require_classes(model: keras.Model, saved: SavedModel, names: Sequence[str]) -> None:
+def require_classes(model: keras.Model, saved_model: SavedModel, names: Sequence[str]) -> None:
     """Check that a model and a data set have the same classes.
 
     Args:
         model: The model.
-        saved: The saved model, with its class names if known.
+        saved_model: The saved model, with its class names if known.
         names: Class names of the data set, or numbers from 1 if the classes have no names.
 
     Raises:
         HpcrunError: The classes differ.
     """
     classes, label_numbers = count_classes(model), [str(k + 1) for k in range(len(names))]
-    if saved.names and list(names) not in ([*saved.names], label_numbers):
-        pairs = [pair for pair in zip(saved.names, names, strict=False) if pair[0] != pair[1]]
+    if saved_model.names and list(names) not in ([*saved_model.names], label_numbers):
+        pairs = [pair for pair in zip(saved_model.names, names, strict=False) if pair[0] != pair[1]]
         first_difference = (
-            f"first {pairs[0][0]!r} and {pairs[0][1]!r}" if pairs else f"{len(saved.names)} and {len(names)}"
+            f"first {pairs[0][0]!r} and {pairs[0][1]!r}" if pairs else f"{len(saved_model.names)} and {len(names)}"
         )
         raise HpcrunError(
             f"the classes of the model and of the data set differ: {first_difference}",
@@ -135,19 +138,19 @@ def require_classes(model: keras.Model, saved: SavedModel, names: Sequence[str])
         raise HpcrunError(f"the data set has {len(names)} classes, but the model {classes}")
 
 
-def record_evaluation(evaluation: Evaluation, saved: SavedModel, seconds: float) -> None:
+def record_evaluation(evaluation: Evaluation, saved_model: SavedModel, seconds: float) -> None:
     """Print the result of an evaluation, and append it to ``metrics.jsonl``, on rank 0.
 
     Args:
         evaluation: The result of the evaluation.
-        saved: The evaluated model.
+        saved_model: The evaluated model.
         seconds: Duration of the evaluation in seconds, including loading.
     """
     if world().rank > 0:
         return
-    epoch = f" of epoch {saved.epoch}" if saved.epoch else ""
-    print_line(f"loaded {saved.file.name}{epoch}")
+    epoch = f" of epoch {saved_model.epoch}" if saved_model.epoch else ""
+    print_line(f"loaded {saved_model.file.name}{epoch}")
     print_line(str(evaluation))
-    if (folder := run_dir()) and saved.epoch:
+    if (folder := run_dir()) and saved_model.epoch:
         rate = {"images_per_second": evaluation.examples / seconds, "seconds": round(seconds, 3)}
-        append_epoch(folder, {"epoch": saved.epoch, **asdict(evaluation), **rate})
+        append_epoch(folder, {"epoch": saved_model.epoch, **asdict(evaluation), **rate})

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hpcrun.train.types import Json
 
 
-def export_model(request: Json, report: Callable[[int, int], None]) -> Json:  # noqa: ARG001  (one signature for all)
+def export_model(request: Json, report: Callable[[int, int], None]) -> Json:  # noqa: ARG001  (all export functions have the same arguments)
     """Export a saved model, and its class names if known.
 
     Args:
@@ -30,25 +30,25 @@ def export_model(request: Json, report: Callable[[int, int], None]) -> Json:  # 
     Returns:
         Path and epoch of the model, path of the exported model, and path of the file of class names (None: no names).
     """
-    saved = find_saved_model(request["model"], best=request["best"])
+    saved_model = find_saved_model(request["model"], best=request["best"])
     output = Path(request["output"])
     draft = output.with_name(f".{output.name}.part{output.suffix}")
     names_file = (
         output / "assets.extra/labels.txt" if request["format"] == "savedmodel" else output.with_suffix(".labels.txt")
     )
     try:
-        _write(load_model(saved.file), request["format"], draft)
+        _write(load_model(saved_model.file), request["format"], draft)
         draft.rename(output)
     finally:
         shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
-    if saved.names:
+    if saved_model.names:
         names_file.parent.mkdir(exist_ok=True)
-        names_file.write_text("".join(f"{name}\n" for name in saved.names), encoding="utf-8")
+        names_file.write_text("".join(f"{name}\n" for name in saved_model.names), encoding="utf-8")
     return {
-        "model": str(saved.file),
-        "epoch": saved.epoch,
+        "model": str(saved_model.file),
+        "epoch": saved_model.epoch,
         "output": str(output),
-        "labels": str(names_file) if saved.names else None,
+        "labels": str(names_file) if saved_model.names else None,
     }
 
 

@@ -59,7 +59,7 @@ def replace_head(model: keras.Model, classes: int, *, freeze: bool = False) -> k
 
 
 def _flatten_layers(model: keras.Model) -> Iterator[keras.Layer]:
-    """Yield the layers of a model in order, with the layers of nested models in their place."""
+    """Yield the layers of a model in order, with the layers of nested models instead of these models."""
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             yield from _flatten_layers(layer)

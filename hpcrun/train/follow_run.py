@@ -1,4 +1,4 @@
-"""Saved models of a run, as its training saves them."""
+"""Yields the models of a run while its training saves them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _QUERY_TIMEOUT = 60.0  # seconds
 
 
 def list_models(
-    source: str | Path, *, follow: bool = False, best: bool = False, after: int = 0
+    source: str | Path, *, follow: bool = False, best: bool = False, after_epoch: int = 0
 ) -> Iterator[SavedModel]:
-    """Yield the saved model of a run, or each model that the run saves from now on. Collective.
+    """Yield the saved model of a run, or each model that the run will save. Collective.
 
     Each model is a copy of the file, so that the training cannot replace it; the copy is removed after the iteration.
 
@@ -42,12 +42,12 @@ def list_models(
         source: A run directory, or a Keras model.
         follow: Whether to wait for models of further epochs until the run has ended.
         best: Whether to use the model of the best epoch instead of the last epoch.
-        after: Epoch after which models are yielded; models of this and earlier epochs are skipped.
+        after_epoch: Epoch after which models are yielded; models of this and earlier epochs are skipped.
 
     Raises:
         HpcrunError: There is no model, the run ended without a model, or with `follow`, `source` is not a run.
     """
-    path, last_epoch = Path(source), after
+    path, last_epoch = Path(source), after_epoch
     if follow and not (path / "job.json").is_file():
         raise HpcrunError(f"--follow needs a job; {source} is no run directory", hint="--run JOB --follow")
     find_end = _EndFinder(path)
@@ -76,7 +76,7 @@ def list_models(
 
 
 def last_evaluated_epoch() -> int:
-    """Return the last epoch in ``metrics.jsonl`` of this job, for a requeued job; 0 if there is none."""
+    """Return the last epoch in this job's ``metrics.jsonl``, after which a requeued job continues; 0 without one."""
     epochs = [0]
     with suppress(OSError):
         for line in ((run_dir() or Path()) / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
@@ -88,25 +88,25 @@ def last_evaluated_epoch() -> int:
 def _find_new_model(
     run: Path, best: bool, last_epoch: int, find_end: Callable[[], str]
 ) -> tuple[SavedModel | None, str]:
-    """Return a copy of the saved model (None if its epoch is not later), and the reason of the run's end (or "")."""
+    """Return a copy of the saved model, or None if it is not newer, and the reason of the run's end, or ""."""
     end_reason = find_end()  # check the end before the model, because no model is saved after the end
     with suppress(HpcrunError, FileNotFoundError):
-        saved = find_saved_model(run, best=best)
-        model_mtime, record_mtime = saved.file.stat().st_mtime_ns, (run / RECORD).stat().st_mtime_ns
+        saved_model = find_saved_model(run, best=best)
+        model_mtime, record_mtime = saved_model.file.stat().st_mtime_ns, (run / RECORD).stat().st_mtime_ns
         is_being_replaced = model_mtime > record_mtime and not end_reason
-        if saved.epoch is not None and saved.epoch > last_epoch and not is_being_replaced:
+        if saved_model.epoch is not None and saved_model.epoch > last_epoch and not is_being_replaced:
             copy, _ = _copy_model(run, best)
-            if find_saved_model(run, best=best) == saved and saved.file.stat().st_mtime_ns == model_mtime:
+            if find_saved_model(run, best=best) == saved_model and saved_model.file.stat().st_mtime_ns == model_mtime:
                 return copy, end_reason
             shutil.rmtree(copy.file.parent)
     return None, end_reason
 
 
 def _copy_model(path: Path, best: bool) -> tuple[SavedModel, str]:
-    saved = find_saved_model(path, best=best)
-    copy = Path(tempfile.mkdtemp(prefix="evaluated-", dir=run_dir())) / saved.file.name
-    shutil.copyfile(saved.file, copy)
-    return replace(saved, file=copy), ""
+    saved_model = find_saved_model(path, best=best)
+    copy = Path(tempfile.mkdtemp(prefix="evaluated-", dir=run_dir())) / saved_model.file.name
+    shutil.copyfile(saved_model.file, copy)
+    return replace(saved_model, file=copy), ""
 
 
 def _find_end(run: Path) -> str:

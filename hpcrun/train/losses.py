@@ -72,7 +72,8 @@ def _reduce_over_ranks(
     dtype: str | None = None,
 ) -> Data:
     loss = _keras_reduce(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
-    if len(loss.shape) > 0 or len(values.shape) == 0:  # an unreduced loss, or a loss that the user reduced
+    # losses without a reduction, or losses that the user's code reduced
+    if len(loss.shape) > 0 or len(values.shape) == 0:
         return loss
     if reduction == "sum":
         return keras.ops.divide_no_nan(loss, keras.ops.cast(current_share(), loss.dtype))

@@ -34,9 +34,9 @@ def reduce_metrics_over_ranks(model: keras.Model) -> None:
         logs = _flatten(logs)
         local_metrics = model.get_metrics_result()
         sum_metrics(model)
-        reduced = original_results(logs)
-        if reduced is not logs or not logs or world().size == 1:
-            return reduced
+        reduced_logs = original_results(logs)
+        if reduced_logs is not logs or not logs or world().size == 1:
+            return reduced_logs
         return _combine_step_results(
             logs, local_metrics, model.get_metrics_result(), 1 / world().size if share is None else share
         )
@@ -48,7 +48,7 @@ def keep_callback_evaluation_local(model: keras.Model) -> None:
     """Let a model's `evaluate` use this rank alone if a callback calls it."""
     training_state, evaluate = model.training_state, model.evaluate
 
-    def evaluate_whole(*args: Keras, **kwargs: Keras) -> Keras:
+    def evaluate_all_samples(*args: Keras, **kwargs: Keras) -> Keras:
         if kwargs.get("_use_cached_eval_dataset"):  # the validation of `fit`
             return evaluate(*args, **kwargs)
         training_state.evaluates_locally = True
@@ -57,7 +57,7 @@ def keep_callback_evaluation_local(model: keras.Model) -> None:
         finally:
             training_state.evaluates_locally = False
 
-    model.evaluate, model.evaluate_shards = evaluate_whole, evaluate
+    model.evaluate, model.evaluate_shards = evaluate_all_samples, evaluate
 
 
 def _combine_step_results(
@@ -72,7 +72,7 @@ def _combine_step_results(
         share: This rank's share of the last batch, its weight in values that are not metrics; 0 if it had no sample.
     """
     values = {name: np.asarray(keras.ops.convert_to_numpy(value), np.float64) for name, value in logs.items()}
-    hint = "let the step return one number for a batch, such as a mean"
+    hint = "let the step return a single number for a batch, such as a mean"
     require_agreement({f"shape of the result {name!r}": value.shape for name, value in values.items()}, hint)
     equal_metrics = (
         {name: [m for m in local_metrics if _is_close(local_metrics[m], logs[name])] for name in logs}

@@ -41,7 +41,7 @@ def check_same_model(model: keras.Model) -> None:
     if world().size == 1:
         return
     local_settings = dict(_settings(model))
-    digest = zlib.crc32(json.dumps(local_settings).encode())  # usually the only value that ranks exchange
+    digest = zlib.crc32(json.dumps(local_settings).encode())  # usually, ranks exchange only this value
     digests = checked_allgather("the comparison of models", digest)
     if len(set(digests)) == 1:
         return

@@ -51,7 +51,7 @@ class ModelWrapper:
         type(self).from_config({"name": self.keras_model.name})
 
     def __getattr__(self, name: str) -> Keras:
-        if name == "keras_model":  # copy and pickle read it before __init__ has run
+        if name == "keras_model":  # copy and pickle read this attribute before __init__ has run
             raise AttributeError(name)
         return getattr(self.keras_model, name)
 
@@ -67,7 +67,7 @@ class ModelWrapper:
         self._change_on_rank_0(lambda: self.keras_model.load_weights(*args, **kwargs))
 
     def set_weights(self, weights: Data) -> None:
-        """Set weights as `keras.Model.set_weights` does, on all ranks to the argument of rank 0. Collective."""
+        """Set the weights on all ranks to the argument of rank 0, as `keras.Model.set_weights` does. Collective."""
         self._change_on_rank_0(lambda: self.keras_model.set_weights(weights))
 
     def _change_on_rank_0(self, change: Callable[[], None]) -> None:

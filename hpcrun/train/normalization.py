@@ -23,9 +23,9 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
     With this layer, p ranks take the same steps as one process, even if a rank's shard of the batch is small. Each
     layer with C channels costs one MPI_Allgather of 3C numbers per rank in the forward pass, and one MPI_Allreduce of
     2C numbers in the backward pass. In training, all ranks must call the layers in the same order. In inference, and
-    with one rank, the layer behaves like its parent class, and it has the same arguments and weights. The layer runs on
-    TensorFlow (without `jit_compile=True`), PyTorch, and JAX (outside of `jax.checkpoint`, which does not allow ordered
-    callbacks).
+    with one rank, the layer behaves like its parent class, and it has the same arguments and weights. The layer
+    supports TensorFlow (without `jit_compile=True`), PyTorch, and JAX (outside of `jax.checkpoint`, which does not
+    allow ordered callbacks).
 
     Models with this layer can be loaded after ``import hpcrun.train.normalization``.
     """
@@ -37,7 +37,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
 
     @supports_jit.setter
     def supports_jit(self, value: bool) -> None:
-        pass  # ignores that keras.layers.Layer sets True
+        pass  # ignore that keras.layers.Layer sets this attribute to True
 
     def _moments(self, inputs: Data, mask: Data) -> tuple[Data, Data]:
         """Return the mean and the (biased) variance of each channel, each of shape (C,), in the dtype of the inputs."""

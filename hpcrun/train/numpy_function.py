@@ -1,8 +1,8 @@
 """Replacement of `tf.numpy_function` that is three times as fast, for calls in every training step.
 
 `tf.numpy_function` converts each result in Python (9 us), runs the function in an AutoGraph context, and creates a new
-Python thread state for each call: 0.1 ms for the ten gradients of LeNet-5. This module avoids that with internals of
-TensorFlow. If these internals are different, it calls `tf.numpy_function`.
+Python thread state for each call: 0.1 ms for the ten gradients of LeNet-5. This module avoids this cost by using
+internals of TensorFlow. If TensorFlow's internals are different, the module calls `tf.numpy_function`.
 """
 
 from __future__ import annotations

@@ -29,25 +29,27 @@ def predict_files(request: Json, report: Callable[[int, int], None]) -> Json:
     Returns:
         File and epoch of the model; for each image, its predictions (most probable first) or an error message.
     """
-    saved = find_saved_model(request["model"], best=request["best"])
-    model = load_model(saved.file)
+    saved_model = find_saved_model(request["model"], best=request["best"])
+    model = load_model(saved_model.file)
     image_shape(model)
     files = [Path(file) for file in request["files"]]
     results: list[Json] = []
     for start in range(0, len(files), _BATCH_SIZE):
         report(start, len(files))
-        results += _predict_batch(saved, model, files[start : start + _BATCH_SIZE], request["top"])
-    return {"model": str(saved.file), "epoch": saved.epoch, "images": results}
+        results += _predict_batch(saved_model, model, files[start : start + _BATCH_SIZE], request["top"])
+    return {"model": str(saved_model.file), "epoch": saved_model.epoch, "images": results}
 
 
-def _predict_batch(saved: SavedModel, model: keras.Model, files: list[Path], top: int) -> list[Json]:
+def _predict_batch(saved_model: SavedModel, model: keras.Model, files: list[Path], class_count: int) -> list[Json]:
     import numpy as np
 
     images = [_read_image(file, image_shape(model)) for file in files]
     readable_images = [image for image in images if not isinstance(image, str)]
     scores = iter(to_probabilities(model, model.predict_on_batch(np.stack(readable_images))) if readable_images else ())
     return [
-        {"error": image} if isinstance(image, str) else {"predictions": _best_classes(saved, next(scores), top)}
+        {"error": image}
+        if isinstance(image, str)
+        else {"predictions": _best_classes(saved_model, next(scores), class_count)}
         for image in images
     ]
 
@@ -71,11 +73,11 @@ def _read_image(file: Path, shape: tuple[int, int, int]) -> Data:
     return (tf.image.rgb_to_grayscale(image) if channels == 1 else image).numpy()
 
 
-def _best_classes(saved: SavedModel, scores: Data, top: int) -> list[Json]:
+def _best_classes(saved_model: SavedModel, scores: Data, class_count: int) -> list[Json]:
     import numpy as np
 
-    order = np.argsort(-scores, kind="stable")[:top]
-    return [{"class": saved.name(k), "output": int(k), "probability": float(scores[k])} for k in order]
+    best_outputs = np.argsort(-scores, kind="stable")[:class_count]
+    return [{"class": saved_model.name(k), "output": int(k), "probability": float(scores[k])} for k in best_outputs]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Unseeded random numbers in steps, which must differ between ranks."""
+"""Makes unseeded random numbers in training steps differ between ranks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def use_rank_seeds() -> Iterator[None]:
     """Let ranks draw different random numbers inside the block, for layers and steps without a seed.
 
     After `keras.utils.set_random_seed`, `tf.random` and `keras.random` would draw equal numbers on all ranks. Outside
-    of steps they still do, because a script may shuffle its data with them. Rank 0 draws the numbers of a single
-    process. On JAX, Keras refuses random numbers without a seed in a step.
+    of steps, ranks still draw equal numbers, because a script may shuffle its data with them. Rank 0 draws the numbers
+    of a single process. On JAX, Keras refuses random numbers without a seed in a step.
     """
     if world().size == 1:
         yield

@@ -33,14 +33,14 @@ def rank_state(model: keras.Model) -> RankState:
 
 
 def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Array]:
-    """Restore the state of each rank; if the number of ranks has changed, an equivalent state. Collective.
+    """Restore the state of each rank, or an equivalent state if the number of ranks has changed. Collective.
 
     Args:
         model: The model, changed in place.
         arrays: Arrays of the checkpoint file; used on rank 0 only.
 
     Returns:
-        The values of this rank's metrics in the middle of an epoch.
+        The values of this rank's metrics if the checkpoint is from the middle of an epoch.
     """
     me = world()
     ranks: list[RankState] = _read_ranks(arrays) if me.rank == 0 else []
@@ -59,7 +59,7 @@ def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Arr
             variable.assign(np.mean([_as_dtype(value, variable.dtype) for value in values], axis=0))
     sums = [
         np.sum(values, axis=0) for values in _by_array(ranks, "metrics")
-    ]  # rank 0 gets all sums, because metrics are summed over the ranks
+    ]  # rank 0 gets the sums of all ranks, because metrics are summed over the ranks later
     return sums if me.rank == 0 else [np.zeros_like(total) for total in sums]
 
 
@@ -80,7 +80,7 @@ def _as_dtype(value: Array, dtype: str) -> Array:
 
 def _read_ranks(arrays: dict[str, Array]) -> list[RankState]:
     ranks: dict[str, RankState] = {}
-    for name, array in arrays.items():  # in the order of writing, that is, by rank
+    for name, array in arrays.items():  # a file yields its arrays in the order of writing, which is rank order
         if name.startswith("rank/"):
             _, rank, kind, _ = name.split("/")
             ranks.setdefault(rank, defaultdict(list))[kind].append(array)

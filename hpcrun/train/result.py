@@ -1,4 +1,4 @@
-"""The result of a training with `hpcrun.train`, with what its ranks know."""
+"""Writes the result of a training with `hpcrun.train`, with speed, versions and saved models."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 training_seconds: list[float] = []  # duration of each `fit` so far
 epoch_rates: list[float] = []  # images/s of each epoch so far
-time_shares: dict[str, float] = {}  # of compute, data and network in the last `fit`, largest first
+time_shares: dict[str, float] = {}  # time shares of compute, data and network in the last `fit`, largest first
 _SAVED_MODEL_KEYS = {"file", "best", "best_epoch", "labels"}  # keys of saved_model.json that a result contains
 
 
 def list_rates(folder: Path | None) -> list[float]:
-    """Return images/s of each epoch of a run, also of epochs before a restart, from ``metrics.jsonl``.
+    """Return images/s of each epoch in a run's ``metrics.jsonl``, including epochs before a restart.
 
     Args:
         folder: The run directory; None outside of jobs.

@@ -1,4 +1,4 @@
-"""Saved models of runs: their files and classes, and functions to load them without MPI."""
+"""Finds and loads saved models of runs, without MPI."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SavedModel:
     record: dict[str, Any]
 
     def name(self, number: int) -> str:
-        """Return the class name of an output, given its number from 0; the number itself if the name is unknown."""
+        """Return the class name of the output with a number (from 0); the number as text if the name is unknown."""
         return self.names[number] if number < len(self.names) else str(number)
 
 

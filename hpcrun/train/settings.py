@@ -45,7 +45,8 @@ def keras_library() -> str:
 
 def keras_backend() -> str:
     """Return Keras's backend, without importing Keras, because that would import the backend library."""
-    if module := getattr(sys.modules.get("keras"), "backend", None):  # None if Keras is not imported, or only partly
+    # None if Keras is not imported, or is being imported
+    if module := getattr(sys.modules.get("keras"), "backend", None):
         return str(module.backend())
     if backend := os.environ.get("KERAS_BACKEND"):
         return backend

@@ -64,14 +64,16 @@ def broadcast_built_variables(model: keras.Model) -> bool:
         model.variables,
         [v for optimizer in find_optimizers(model) for v in optimizer.variables],
     )
-    local = [(tuple(v.shape), v.dtype) for v in (*variables, *optimizer_state)]
+    local_specs = [(tuple(v.shape), v.dtype) for v in (*variables, *optimizer_state)]
     # Optimizer state may be nonzero: counters (iterations, loss scale steps), or ScheduleFreeAdamW's copies of weights.
     has_begun = any(_has_begun(v) for v in optimizer_state)
     checked_barrier()
-    models_are_equal, have_begun = zip(*me.comm.allgather((local == me.comm.bcast(local), has_begun)), strict=True)
+    models_are_equal, have_begun = zip(
+        *me.comm.allgather((local_specs == me.comm.bcast(local_specs), has_begun)), strict=True
+    )
     if not all(models_are_equal):
         raise HpcrunError(
-            f"the ranks' models differ: this rank's has {len(local)} variables",
+            f"the ranks' models differ: this rank's has {len(local_specs)} variables",
             hint="build and compile the same model on all ranks; only rank 0 prints and saves",
         )
     if any(have_begun):  # optimizer state is large, and equal on all ranks before the first step
@@ -81,13 +83,15 @@ def broadcast_built_variables(model: keras.Model) -> bool:
     values = [np.ascontiguousarray(keras.ops.convert_to_numpy(v.value)).reshape(-1) for v in variables]
     all_bytes = np.concatenate([value.view(np.uint8) for value in values])  # bytes: MPI has no bfloat16
     me.comm.Bcast(all_bytes)
-    ends = np.cumsum([value.nbytes for value in values])
-    for variable, value, bytes_of_variable in zip(variables, values, np.split(all_bytes, ends[:-1]), strict=True):
+    end_offsets = np.cumsum([value.nbytes for value in values])
+    for variable, value, bytes_of_variable in zip(
+        variables, values, np.split(all_bytes, end_offsets[:-1]), strict=True
+    ):
         value_of_rank_0 = bytes_of_variable.view(value.dtype).reshape(variable.shape)
         if variable.name == "seed_generator_state":
             value_of_rank_0 = value_of_rank_0 + np.array([me.rank, 0], value_of_rank_0.dtype)
         variable.assign(value_of_rank_0)
-    if keras.backend.backend() == "torch":  # dropout uses PyTorch's generator
+    if keras.backend.backend() == "torch":  # on PyTorch, dropout uses PyTorch's generator
         import torch
 
         torch.manual_seed(me.comm.bcast(int(torch.randint(2**31, ()))) + me.rank)
@@ -96,7 +100,7 @@ def broadcast_built_variables(model: keras.Model) -> bool:
 
 def _has_begun(variable: keras.Variable) -> bool:
     """Return whether an optimizer's variable is nonzero, and therefore may differ between ranks."""
-    if variable.shape == () and "int" not in variable.dtype:  # learning rates, which are compared separately
+    if variable.shape == () and "int" not in variable.dtype:  # a learning rate, compared separately
         return False
     return bool(keras.ops.any(keras.ops.not_equal(variable.value, 0)))
 
@@ -108,8 +112,8 @@ def average_moving_statistics(model: keras.Model) -> None:
         model: A Keras model. All non-trainable float variables are averaged. Variables that are equal on all ranks
             (frozen weights) do not change, because the mean of equal float32 values is exact in float64.
     """
-    means = [v for v in model.non_trainable_variables if "float" in v.dtype]
-    _update_together(means, lambda local: allreduce(local) / world().size)
+    float_variables = [v for v in model.non_trainable_variables if "float" in v.dtype]
+    _update_together(float_variables, lambda local: allreduce(local) / world().size)
 
 
 def check_same_weights(model: keras.Model) -> None:
@@ -155,6 +159,8 @@ def _update_together(variables: Sequence[keras.Variable], combine: Callable[[Arr
         return
     values = [keras.ops.convert_to_numpy(v.value) for v in variables]
     combined = combine(np.concatenate([value.reshape(-1).astype(np.float64) for value in values]))
-    ends = np.cumsum([value.size for value in values])
-    for variable, value, values_of_variable in zip(variables, values, np.split(combined, ends[:-1]), strict=True):
+    end_offsets = np.cumsum([value.size for value in values])
+    for variable, value, values_of_variable in zip(
+        variables, values, np.split(combined, end_offsets[:-1]), strict=True
+    ):
         variable.assign(values_of_variable.reshape(value.shape).astype(value.dtype))

@@ -14,7 +14,7 @@ from hpcrun.run.job import print_line
 from hpcrun.train.backends import is_computed, wait_for_step
 from hpcrun.train.build import is_custom_step
 from hpcrun.train.data.batch_share import use_share
-from hpcrun.train.data.shards import PredictShard, Shard, first_with_samples
+from hpcrun.train.data.shards import PredictShard, Shard, first_rank_with_samples
 from hpcrun.train.gradients.embedding_lookups import EmbeddingLookups
 from hpcrun.train.gradients.optimizer import CapturedStep, capture_gradients
 from hpcrun.train.gradients.sparse import is_sparse
@@ -145,7 +145,7 @@ def _fetch_batches(training_state: TrainingState, data: Sequence[Data], count: i
     if not (batches := list(islice(iterator, count))):
         raise StopIteration
     if training_state.data_seconds is not None:
-        if is_computed(training_state.last_logs):  # otherwise the GPU computes during the wait
+        if is_computed(training_state.last_logs):  # without this call, the GPU would still compute during the wait
             training_state.data_seconds += perf_counter() - start
         training_state.last_batch = batches[-1]
     return *state, iter(batches)
@@ -156,7 +156,7 @@ def _synchronize_after_step(model: keras.Model, result: Data) -> None:
     training_state, backend = model.training_state, keras.backend.backend()
     if training_state.variables_checked is not None and training_state.variables_checked < len(
         model.variables
-    ):  # layers were built in the first step
+    ):  # the first step has built layers
         check_same_weights(model)
     training_state.variables_checked = None
     if training_state.reducers:
@@ -169,7 +169,7 @@ def _synchronize_after_step(model: keras.Model, result: Data) -> None:
 
 
 def _skip_batches(model: keras.Model, data: Sequence[Data]) -> Keras:
-    """Skip the batches of a training function, and return a result like that of a step."""
+    """Skip the batches of a training function, and return logs as a step does."""
     *state, batches = data  # only JAX passes a state
     if keras.backend.backend() != "torch":  # on PyTorch, Keras has already fetched the batches
         for _ in islice(batches, model.steps_per_execution):
@@ -188,7 +188,7 @@ def compile_step(model: keras.Model) -> None:
     """
     import tensorflow as tf
 
-    model.jit_compile = False  # otherwise Keras would compile the whole step
+    model.jit_compile = False  # without this setting, Keras would compile the whole step
     step = model.train_step.inner
     if hasattr(step, "python_function"):  # gradients inside the graph of a tf.function are not accessible
         if world().rank == 0:
@@ -208,7 +208,7 @@ def compile_step(model: keras.Model) -> None:
     def train_step(shard: Shard) -> Keras:
         reason = "XLA needs a train_step with exactly one optimizer step"
         try:
-            forward_backward.get_concrete_function(shard.data, shard.share)  # traces the step, which sets `captured`
+            forward_backward.get_concrete_function(shard.data, shard.share)  # trace the step, which sets `captured`
         except HpcrunError as error:
             reason = error.message
             captured.clear()
@@ -241,7 +241,7 @@ def _on_shard(model: keras.Model, step: Step, *, takes_shard: bool = False, trai
         if not isinstance(data, Shard):
             return on_shard.inner(data)  # type: ignore[attr-defined]
         if trains and model.training_state.samples_seen is not None:
-            shard_size = keras.ops.cast(keras.ops.shape(first_with_samples(data.data))[0], "float32")
+            shard_size = keras.ops.cast(keras.ops.shape(first_rank_with_samples(data.data))[0], "float32")
             # In a batch of fewer samples than ranks, some ranks have no sample.
             model.training_state.samples_seen.assign_add(keras.ops.divide_no_nan(shard_size, data.share))
         for saved_variable, variable in zip(

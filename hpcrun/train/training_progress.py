@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Callback that records values for the heartbeat thread; takes a microsecond per step.
+    """Callback that records values for the heartbeat thread; it takes a microsecond per step.
 
     Args:
         fit: Number of the `fit` in the script, from 0.
@@ -37,7 +37,8 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Record the epoch."""
-        self.progress.steps = self.params.get("steps")  # a generator's is known after its first epoch
+        # the number of steps of a generator is known after its first epoch
+        self.progress.steps = self.params.get("steps")
         self.progress.start_epoch(epoch + 1)
         if (samples_seen := self._model.training_state.samples_seen) is not None:
             samples_seen.assign(0)
@@ -45,7 +46,8 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Count the step."""
         if self.progress.end_step(batch + 1, logs or {}) and world().rank == 0:
-            if not self.progress.batch_size and keras.backend.backend() != "jax":  # whose state is not readable now
+            # JAX's metric state cannot be read during the epoch
+            if not self.progress.batch_size and keras.backend.backend() != "jax":
                 self.progress.batch_size = samples_trained(self._model, in_epoch=True) / (batch + 1)
             self.progress.add_point()
 
@@ -55,7 +57,7 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         self.progress.phase = "validation"
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Count samples, unless validation did."""
+        """Count samples if no validation has counted them."""
         if self.progress.phase == "training":
             self._count()
 
@@ -64,7 +66,7 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         self.progress.phase = "trained"
 
     def heartbeat_details(self) -> Json:
-        """Return the heartbeat's values for the `fit`; the logs are those of this rank."""
+        """Return the heartbeat's values for the `fit`, with the logs of this rank."""
         return self.progress.details(is_chief=world().rank == 0)
 
     def _count(self) -> None:
@@ -81,7 +83,7 @@ def samples_trained(model: keras.Model, *, in_epoch: bool = False) -> float:
         in_epoch: Whether the epoch is running, so that metrics cover only this rank.
     """
     training_state = model.training_state
-    if training_state.samples_seen is not None:  # includes the batches before a restart, as the loss does
+    if training_state.samples_seen is not None:  # include the batches before a restart, as the loss does
         resumed_factor: float = training_state.batch / max(1, training_state.batch - training_state.skip)
         return float(training_state.samples_seen) * resumed_factor
     if is_custom_step(model, "train_step"):  # the loss metric of a custom step may count batches

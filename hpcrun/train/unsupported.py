@@ -79,7 +79,7 @@ def check_losses(model: keras.Model) -> None:
             )
         name = loss if isinstance(loss, str) else getattr(loss, "name", "")
         if name in _BATCH_LOSSES and getattr(loss, "axis", None) is None and world().rank == 0:
-            print_line(f"INFO: the loss {name} compares the samples of a batch: each rank compares those of its shard")
+            print_line(f"INFO: the loss {name} compares the samples of a batch: ranks compare only those of a shard")
 
 
 def check_layers(model: keras.Model) -> None:

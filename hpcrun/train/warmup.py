@@ -123,7 +123,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
                 f"learning rate {self._base_rate:.6g} grows to {target:.6g} over {self.warmup_epochs:g} epochs: "
                 "the warm-up"
                 + (f", from epoch {self._epoch + 1}" if self._epoch else "")
-                + ("" if self._steps else "; an epoch's steps are unknown, the first one keeps its rate")
+                + ("" if self._steps else "; unknown number of steps per epoch: the first epoch keeps its rate")
             )
             self._started = True
         self._set_rate(self._base_rate + (target - self._base_rate) * progress / self.warmup_epochs)

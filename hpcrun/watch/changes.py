@@ -20,7 +20,7 @@ PROGRESS_INTERVAL = 60.0
 """The interval in s between two progress lines within an epoch."""
 
 MAX_RANKS = 8
-"""Maximum number of ranks listed at once; further ranks are only counted."""
+"""Maximum number of ranks that are listed; further ranks are only counted."""
 
 
 class ChangeReporter:
@@ -35,23 +35,28 @@ class ChangeReporter:
         self._warned: set[str] = set()
         self._start = StartMessages()
 
-    def describe_changes(self, watched: WatchState) -> list[str]:
+    def describe_changes(self, watch_state: WatchState) -> list[str]:
         """Return a line for each change since the last call.
 
         Args:
-            watched: The current state.
+            watch_state: The current state.
         """
-        start = filter(None, [self._start.describe(watched.start)])
-        lines = [*self._state_changes(watched), *start, *self._training_changes(watched), *self._rank_changes(watched)]
-        for kind, warning in watched.warnings.items():
+        start = filter(None, [self._start.describe(watch_state.start)])
+        lines = [
+            *self._state_changes(watch_state),
+            *start,
+            *self._training_changes(watch_state),
+            *self._rank_changes(watch_state),
+        ]
+        for kind, warning in watch_state.warnings.items():
             if kind not in self._warned:
                 self._warned.add(kind)
                 lines.append(f"WARNING: {warning}")
         return lines
 
-    def _state_changes(self, watched: WatchState) -> Iterator[str]:
-        row, explanation = watched.row, watched.explanation
-        if row is None or watched.finished:  # the caller reports the end
+    def _state_changes(self, watch_state: WatchState) -> Iterator[str]:
+        row, explanation = watch_state.row, watch_state.explanation
+        if row is None or watch_state.finished:  # the caller reports the end
             return
         reason = explanation.diagnosis.summary if explanation else row.reason
         state = (row.job_id, row.state, row.nodes, reason)
@@ -60,12 +65,12 @@ class ChangeReporter:
         self._state = state
         node_text = f" on {row.nodes}" if row.nodes else ""
         reason_text = f": {reason}" if reason else ""
-        yield f"job {row.job_id} ({watched.run.name}) is {row.plain_state}{node_text}{reason_text}"
+        yield f"job {row.job_id} ({watch_state.run.name}) is {row.plain_state}{node_text}{reason_text}"
         for evidence in explanation.diagnosis.evidence[1:] if explanation else ():
             yield f"  {evidence.source}: {evidence.line}"
 
-    def _training_changes(self, watched: WatchState) -> Iterator[str]:
-        epochs, progress, now = watched.epochs, watched.progress, time.monotonic()
+    def _training_changes(self, watch_state: WatchState) -> Iterator[str]:
+        epochs, progress, now = watch_state.epochs, watch_state.progress, time.monotonic()
         if len(epochs) < self._epochs:  # the job was started again
             self._epochs = 0
         new_epochs = epochs[self._epochs :] if self._epochs else epochs[-1:]
@@ -81,15 +86,17 @@ class ChangeReporter:
             yield "  ".join(filter(None, [position, metrics_text, format_rate(rate) if rate else ""]))
         if new_epochs:
             self._epochs, self._last_line_time = len(epochs), now
-        elif watched.is_running and progress.step and now - self._last_line_time >= PROGRESS_INTERVAL:
+        elif watch_state.is_running and progress.step and now - self._last_line_time >= PROGRESS_INTERVAL:
             self._last_line_time = now
             time_left = f"{format_duration(progress.seconds_left)} left" if progress.seconds_left else ""
             parts = [progress.position, format_metrics(progress.metrics)]
             parts += [format_rate(progress.images_per_second)] if progress.images_per_second else []
             yield "  ".join(filter(None, [*parts, time_left]))
 
-    def _rank_changes(self, watched: WatchState) -> Iterator[str]:
-        changed_ranks = [rank for rank in watched.ranks if rank.trouble != self._troubles.get(rank.heartbeat.rank, "")]
+    def _rank_changes(self, watch_state: WatchState) -> Iterator[str]:
+        changed_ranks = [
+            rank for rank in watch_state.ranks if rank.trouble != self._troubles.get(rank.heartbeat.rank, "")
+        ]
         lines = [line for rank in changed_ranks if (line := self._rank_change(rank))]
         yield from lines[:MAX_RANKS]
         if len(lines) > MAX_RANKS:
@@ -106,7 +113,7 @@ class ChangeReporter:
             self._slow.add(rank_number)
             own_step_time = format_step_time(rank.heartbeat.own_seconds)
             return f"WARNING: {subject} is {rank.description} of their own per step, it takes {own_step_time}"
-        if trouble == "waiting":  # if all ranks wait, there is one warning for all
+        if trouble == "waiting":  # if all ranks wait, one warning is enough
             return ""
         if trouble:
             heartbeat_text = f"; its last heartbeat was {format_duration(rank.age)} ago" if trouble == "silent" else ""

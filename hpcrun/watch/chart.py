@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
-EIGHTHS = 8
+EIGHTHS_PER_CELL = 8
 
 
 def draw_chart(values: Sequence[float | None], width: int, height: int, *, floor: float | None = None) -> list[str]:
@@ -25,7 +25,7 @@ def draw_chart(values: Sequence[float | None], width: int, height: int, *, floor
     known_values = [value for value in columns if value is not None]
     maximum = max(known_values, default=0.0)
     minimum = min(known_values, default=0.0) if floor is None else floor
-    top_level = EIGHTHS * height
+    top_level = EIGHTHS_PER_CELL * height
     levels = [
         0
         if value is None
@@ -35,7 +35,10 @@ def draw_chart(values: Sequence[float | None], width: int, height: int, *, floor
         for value in columns
     ]
     lines = reversed(range(height))
-    return ["".join(BLOCKS[min(max(level - EIGHTHS * line, 0), EIGHTHS)] for level in levels) for line in lines]
+    return [
+        "".join(BLOCKS[min(max(level - EIGHTHS_PER_CELL * line, 0), EIGHTHS_PER_CELL)] for level in levels)
+        for line in lines
+    ]
 
 
 def _split_columns(values: Sequence[float | None], width: int) -> list[Sequence[float | None]]:

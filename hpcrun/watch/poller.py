@@ -27,7 +27,7 @@ class PollResult:
 
     Attributes:
         row: The job's row of ``hpcrun status``.
-        explanation: Explanation of why the job is pending; None if it is not.
+        explanation: Explanation of why the job is pending; None if the job is not pending.
         query_time: The time of the query, by `time.monotonic`.
     """
 
@@ -43,7 +43,7 @@ class Poller:
         run: The job's run directory.
 
     Attributes:
-        run: The run as last read; its id changes if the job resubmits itself.
+        run: The run; if the job resubmits itself, it is replaced by a run with the new job id.
         result: The latest result; None before the first result.
         error: The exception that ended polling, if any.
     """
@@ -53,7 +53,7 @@ class Poller:
         self.result: PollResult | None = None
         self.error: Exception | None = None
         self._wake, self._closed = threading.Event(), False
-        self._explained = 0.0  # when the current reason was explained, by `time.monotonic`
+        self._explained = 0.0  # time of the explanation of the current reason, by `time.monotonic`
         threading.Thread(target=self._poll_loop, daemon=True).start()
 
     def poll_now(self) -> None:
@@ -69,14 +69,17 @@ class Poller:
         backoff = PollBackoff([self.run])
         while not self._closed:
             if backoff.is_due():
-                previous = self.result
+                previous_result = self.result
                 try:
                     self.result = self._poll()
                 except Exception as error:  # noqa: BLE001 - `Watcher.update` raises it
                     self.error = error
                     return
                 row = self.result.row
-                if not previous or (previous.row.state, previous.row.reason) != (row.state, row.reason):
+                if not previous_result or (previous_result.row.state, previous_result.row.reason) != (
+                    row.state,
+                    row.reason,
+                ):
                     backoff.reset()
             if self._wake.wait(backoff.seconds_left()):
                 self._wake.clear()
@@ -86,7 +89,7 @@ class Poller:
         now, previous = time.monotonic(), self.result
         self.run = Run(self.run.directory)
         row = build_rows([self.run], schedulers.query_states)[0]
-        if Run(self.run.directory).job_id != self.run.job_id:  # the job has resubmitted itself meanwhile
+        if Run(self.run.directory).job_id != self.run.job_id:  # the job has resubmitted itself in the meantime
             return self._poll()
         if row.state not in WAITING_STATES:
             return PollResult(row, None, now)

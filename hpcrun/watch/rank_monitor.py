@@ -1,4 +1,4 @@
-"""Detection of ranks that delay other ranks: silent, stalled and slow ranks, and deadlocks."""
+"""Detects ranks that delay other ranks: silent, stalled and slow ranks, and deadlocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ SLOW_FRACTION = 0.2
 """A rank counts as slow if it makes each step longer by this fraction."""
 
 FEW_RANKS = 16
-"""Up to this number of ranks, each update reads the heartbeats; with more ranks, once per heartbeat interval."""
+"""Up to this number of ranks, each update reads the heartbeats; with more ranks, they are read once per heartbeat
+interval."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class RankStatus:
     Attributes:
         heartbeat: The rank's latest heartbeat.
         age: The age of the heartbeat in s.
-        trouble: ``silent``: no heartbeat; ``awaited``: other ranks wait for this rank; ``waiting``: all live ranks wait
-            for each other; ``slow``: the rank delays each step. Empty otherwise.
+        trouble: ``silent`` without a recent heartbeat; ``awaited`` if other ranks wait for this rank; ``waiting`` if
+            all live ranks wait for each other; ``slow`` if the rank delays each step; else empty. Empty otherwise.
         description: The trouble as text, with the line of the script that the rank executes.
     """
 
@@ -63,7 +64,8 @@ class RankMonitor:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._heartbeats: dict[int, Heartbeat] = {}
-        self._heartbeat_times: dict[int, float] = {}  # when the heartbeat was written, by this process's clock
+        # time at which each heartbeat was written, by this process's clock
+        self._heartbeat_times: dict[int, float] = {}
         self._next_read = 0.0
 
     def update(self) -> list[RankStatus]:
@@ -80,10 +82,12 @@ class RankMonitor:
     def _read(self, now: float) -> None:
         heartbeats_by_rank = heartbeats.read_heartbeats(self.directory, heartbeats.find_ranks(self.directory))
         for rank, heartbeat in heartbeats_by_rank.items():
-            previous = self._heartbeats.get(rank)
-            if previous is None:
+            previous_heartbeat = self._heartbeats.get(rank)
+            if previous_heartbeat is None:
                 self._heartbeat_times[rank] = now - max(0.0, time.time() - heartbeat.time)
-            elif previous != heartbeat:  # a change is certain evidence, unlike the time of another host's clock
+            elif (
+                previous_heartbeat != heartbeat
+            ):  # a changed heartbeat is reliable evidence; the clock of another host is not
                 self._heartbeat_times[rank] = now
         self._heartbeats = heartbeats_by_rank
         self._next_read = (

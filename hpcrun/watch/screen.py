@@ -51,15 +51,15 @@ def show_live(run: Run) -> WatchState:
 def _redraw_interval(state: WatchState) -> float:
     return (
         REDRAW_SECONDS if state.row else REDRAW_SECONDS / 10
-    )  # redraw soon until the scheduler's first answer has arrived
+    )  # redraw at short intervals until the scheduler's first answer has arrived
 
 
 @contextmanager
 def _handle_signals() -> Iterator[None]:
     """Restore the terminal after SIGTERM, and block SIGWINCH in all threads for `signal.sigtimedwait`."""
 
-    def exit_on_signal(number: int, _: FrameType | None) -> None:
-        sys.exit(128 + number)
+    def exit_on_signal(signal_number: int, _: FrameType | None) -> None:
+        sys.exit(128 + signal_number)
 
     previous_handler = signal.signal(signal.SIGTERM, exit_on_signal)
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})

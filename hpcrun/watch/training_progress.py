@@ -32,7 +32,7 @@ class TrainingProgress:
         seconds_left: The estimated remaining time in s.
         images_per_second: The training rate of all ranks together.
         step_seconds: The time per step in s.
-        metrics: The newest metrics: those of the last epoch (all ranks), and of the current epoch (rank 0).
+        metrics: The newest metrics: of the last epoch (all ranks), and of the current epoch (rank 0).
         losses: The loss over time; None for values that are not finite.
         rates: The training rate over time, in images/s; None for values that are not finite.
     """
@@ -66,18 +66,18 @@ class TrainingProgress:
 
 
 def measure_progress(
-    metrics: Sequence[Epoch], heartbeat: Heartbeat | None, *, newer: bool, age: float
+    metrics: Sequence[Epoch], heartbeat: Heartbeat | None, *, is_newer: bool, heartbeat_age: float
 ) -> TrainingProgress:
     """Measure the progress of a training.
 
     Args:
         metrics: The lines of ``metrics.jsonl``, of all calls of ``fit``.
         heartbeat: Rank 0's latest heartbeat, if any.
-        newer: Whether the heartbeat is newer than the last line of ``metrics.jsonl``.
-        age: The age of the heartbeat in s.
+        is_newer: Whether the heartbeat is newer than the last line of ``metrics.jsonl``.
+        heartbeat_age: The age of the heartbeat in s.
     """
     fit = positive_integer(metrics[-1].fit) if metrics else 0
-    if heartbeat and heartbeat.epoch and newer:
+    if heartbeat and heartbeat.epoch and is_newer:
         fit = heartbeat.fit
     metrics = [entry for entry in metrics if positive_integer(entry.fit) == fit]
     heartbeat = heartbeat if heartbeat and heartbeat.fit == fit else None
@@ -93,30 +93,31 @@ def measure_progress(
         0,
         "epoch over" if last_epoch.all_values else "",
     )
-    if heartbeat and heartbeat.epoch and (newer or not last_epoch.all_values):
+    if heartbeat and heartbeat.epoch and (is_newer or not last_epoch.all_values):
         epoch, epochs, phase = heartbeat.epoch, heartbeat.epochs, heartbeat.phase
         step, steps = heartbeat.step, heartbeat.steps
         rate = heartbeat.images_per_second or rate
-        if phase != "trained" or not last_epoch.all_values:  # after training, the metrics of all ranks count
+        if phase != "trained" or not last_epoch.all_values:  # after training, use the metrics of all ranks
             shown_metrics |= heartbeat.logs
     fraction = step / steps if steps else 0.0
     epochs_done = float(epoch) if phase == "epoch over" else max(epoch - 1 + min(fraction, 1.0), 0)
-    if phase == "trained":  # a callback such as EarlyStopping may have ended it early
+    if phase == "trained":  # a callback such as EarlyStopping may have ended the training early
         epochs_done = float(epochs or epoch)
     done_fraction = min(epochs_done / epochs, 1.0) if epochs and epoch else None
     points = heartbeat.points if heartbeat else []
     losses, rates = _find_curves(metrics, points)
     return TrainingProgress(
         fit=fit, epoch=epoch, epochs=epochs, step=step, steps=steps, phase=phase, done=done_fraction,
-        seconds_left=_estimate_seconds_left(metrics, heartbeat, epochs_done, epochs, age), images_per_second=rate,
+        seconds_left=_estimate_seconds_left(metrics, heartbeat, epochs_done, epochs, heartbeat_age),
+        images_per_second=rate,
         step_seconds=heartbeat.step_seconds if heartbeat else 0.0, metrics=shown_metrics, losses=losses, rates=rates,
     )  # fmt: skip
 
 
 def _estimate_seconds_left(
-    metrics: Sequence[Epoch], heartbeat: Heartbeat | None, epochs_done: float, epochs: int, age: float
+    metrics: Sequence[Epoch], heartbeat: Heartbeat | None, epochs_done: float, epochs: int, heartbeat_age: float
 ) -> float | None:
-    """Estimate the remaining time in s, validation included; return None if there is no basis for an estimate."""
+    """Estimate the remaining time in s, including validation; return None without data for an estimate."""
     if not epochs:
         return None
     if epochs_done >= epochs:
@@ -124,7 +125,9 @@ def _estimate_seconds_left(
     if heartbeat and heartbeat.epoch:
         first_epoch = _epochs_before_fit(heartbeat)
         if epochs_done - first_epoch >= 1:
-            return max(0.0, (heartbeat.fit_seconds + age) * (epochs - epochs_done) / (epochs_done - first_epoch))
+            return max(
+                0.0, (heartbeat.fit_seconds + heartbeat_age) * (epochs - epochs_done) / (epochs_done - first_epoch)
+            )
         # within the first epoch, the first step, which compiles, would distort the estimate
         return heartbeat.step_seconds * heartbeat.steps * (epochs - epochs_done) or None
     epoch_seconds = [entry.seconds for entry in metrics[-RECENT_EPOCHS:] if entry.seconds is not None]
@@ -132,7 +135,7 @@ def _estimate_seconds_left(
 
 
 def _epochs_before_fit(heartbeat: Heartbeat) -> float:
-    """Return the number of epochs that were completed before the ``fit`` call began, fractions included."""
+    """Return the number of epochs, with fractions, that were completed before the ``fit`` call began."""
     if len(heartbeat.first) != 2 or not all(isinstance(part, int) for part in heartbeat.first):
         return 0.0
     return heartbeat.first[0] - 1 + (heartbeat.first[1] / heartbeat.steps if heartbeat.steps else 0.0)

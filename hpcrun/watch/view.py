@@ -29,7 +29,7 @@ MIN_LOG_LINES = 4
 FINAL_LOG_LINES = 11
 CHART_GAP = 4
 MAX_FINAL_LINES = 40
-MAX_DAYS = 1000  # if more days are left, no end time is shown
+MAX_DAYS = 1000  # if the training takes some more days, no end time is shown
 
 
 class WatchView:
@@ -172,15 +172,15 @@ def _render_charts(state: WatchState, width: int, rows: int) -> list[Text]:
     lines = [Text() for _ in range(rows + 1)]
     for index, (name, finite_values, values, floor, colour) in enumerate(curves):
         heading = f"{name} {format_metric(finite_values[0])} → {format_metric(finite_values[-1])}"
-        extremes = f", {format_metric(min(finite_values))} to {format_metric(max(finite_values))}"
-        heading += extremes if len(heading + extremes) <= chart_width else ""
+        value_range = f", {format_metric(min(finite_values))} to {format_metric(max(finite_values))}"
+        heading += value_range if len(heading + value_range) <= chart_width else ""
         for line, text in zip(lines, [heading, *draw_chart(values, chart_width, rows, floor=floor)], strict=True):
             line.append((" " * CHART_GAP if index else "") + text[:chart_width].ljust(chart_width), colour)
     return lines
 
 
 def _render_ranks(state: WatchState, width: int, max_lines: int) -> list[Text]:
-    """Return a table of all ranks; if space is limited, of ranks with problems first, then of the slowest ranks."""
+    """Return a table of ranks; if not all ranks fit, ranks with problems come first, then the slowest ranks."""
     ranks = state.ranks
     if not ranks:
         return []

@@ -1,4 +1,4 @@
-"""Messages about long waits: for a pending job, and for a rank 0 that has not begun to train or to print."""
+"""Messages about long waits: for a pending job, and for rank 0 until it trains or prints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST_MESSAGE_SECONDS, MESSAGE_INTERVAL_SECONDS = 2.0, 10.0
 """The time in s after which the start of rank 0 is first reported, and the interval of further reports."""
 
 READ_INTERVAL_SECONDS = 1.0
-"""The interval in s in which the files of a starting job are read."""
+"""The interval in s at which the files of a starting job are read."""
 
 CLOCK_TOLERANCE_SECONDS = 2.0
 """Tolerated clock difference between hosts, in s."""
@@ -42,7 +42,7 @@ class WaitMessages:
 
     def __init__(self, run: Run, *, can_cancel: bool = False) -> None:
         self.run, self.can_cancel = run, can_cancel
-        self._message_times: dict[tuple[str, str], float] = {}  # time of the last message, by state and reason
+        self._message_times: dict[tuple[str, str], float] = {}  # time of the last message about each state and reason
         self._running = False
         self._starting_since = 0.0
         self._next_read, self._next_progress = 0.0, time.monotonic() + FIRST_MESSAGE_SECONDS
@@ -67,7 +67,7 @@ class WaitMessages:
         return ": ".join(filter(None, [f"job {job_id} is {still_text}{name.lower()}", reason])) + cancel_text + details
 
     def describe_progress(self) -> str:
-        """Return the message about the progress of a running job; empty if there was one in the last minute."""
+        """Return the message about the progress of a running job; empty if a message was printed in the last minute."""
         now = time.monotonic()
         if not self._running or now < self._next_progress:
             return ""
@@ -76,7 +76,7 @@ class WaitMessages:
         return ": ".join(filter(None, [f"job {self.run.job_id} runs", progress]))
 
     def describe_start(self) -> str:
-        """Return the message about the start of rank 0; empty if none is due."""
+        """Return the message about the start of rank 0; empty if no message is due."""
         if not self._running or (now := time.monotonic()) < self._next_read:
             return ""
         self._next_read = now + READ_INTERVAL_SECONDS
@@ -91,7 +91,7 @@ class StartMessages:
         self._last_activity = ""
 
     def describe(self, start: tuple[str, float] | None) -> str:
-        """Return the message about a result of `find_start`; empty if none is due."""
+        """Return the message about a result of `find_start`; empty if no message is due."""
         if start is None:
             return ""
         activity, seconds = start
@@ -104,7 +104,7 @@ class StartMessages:
 
 
 def find_start(run: Run) -> tuple[str, float] | None:
-    """Return what rank 0 does before it trains or prints, and for how many seconds; None after that, or if unknown."""
+    """Return the activity of rank 0 before it trains or prints, and its duration in s; None if there is none."""
     log, starts = run.directory / "logs/rank-0.log", run.directory / "starts.jsonl"
     try:
         rank_started, script_started = log.stat().st_mtime, starts.stat().st_mtime

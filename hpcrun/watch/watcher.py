@@ -1,4 +1,4 @@
-"""The observed state of one job, collected from its files and from the scheduler."""
+"""Observes the state of one job, from its files and from the scheduler."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class WatchState:
         row: The job's row of ``hpcrun status``; None until the scheduler has answered.
         finished: Whether the state of the job is final.
         elapsed: The run time in s; None if unknown.
-        explanation: Why the job is pending; None if it is not.
+        explanation: Why the job is pending; None if the job is not pending.
         epochs: The lines of ``metrics.jsonl``.
         progress: The progress of the training.
         ranks: The status of each rank; empty if the job is not running.
         log: The last lines of the job's log.
-        start: What rank 0 does before it trains or prints, and for how many seconds; None after that.
+        start: The activity of rank 0 before it trains or prints, and its duration in s; None after that.
     """
 
     run: Run
@@ -119,7 +119,7 @@ class Watcher:
         self._log_readers = [_LogLines(log) for log in (run.log("err"), run.log("out")) if log]
         self._metrics: tuple[object, list[Epoch]] = (None, [])
         self._record: ExitRecord | None = None
-        self._lost_since = 0.0  # when the scheduler first did not know the job; 0 if it knows the job
+        self._lost_since = 0.0  # time at which the scheduler first did not know the job; 0 if it knows the job
 
     def __enter__(self) -> Self:
         return self
@@ -173,9 +173,9 @@ class Watcher:
 
     def _measure_progress(self, epochs: Sequence[Epoch]) -> TrainingProgress:
         heartbeat = heartbeats.read_heartbeat(self.run.directory, 0)
-        newer = heartbeats.read_newer_heartbeat(self.run.directory) is not None
-        age = max(0.0, time.time() - heartbeat.time) if heartbeat else 0.0
-        return measure_progress(epochs, heartbeat, newer=newer, age=age)
+        is_newer = heartbeats.read_newer_heartbeat(self.run.directory) is not None
+        heartbeat_age = max(0.0, time.time() - heartbeat.time) if heartbeat else 0.0
+        return measure_progress(epochs, heartbeat, is_newer=is_newer, heartbeat_age=heartbeat_age)
 
     def _read_epochs(self) -> list[Epoch]:
         """Return the lines of ``metrics.jsonl``; read the file only if it has changed."""

@@ -12,7 +12,7 @@ class Evidence:
     """A line of a log, or of a command's output, that supports a diagnosis.
 
     Attributes:
-        source: The file in the run directory, or the command, that the line comes from.
+        source: The file in the run directory, or the command, that contains the line.
         line: The line, or a statement that summarizes it.
     """
 

@@ -1,14 +1,13 @@
-"""Advice on common Python exceptions that no signature explains, from the tables in ``exceptions``.
+"""Advice on common Python exceptions that no signature explains, from the TOML tables in the folder ``exceptions``.
 
-The files are read in the order of their names, and the first entry that matches counts. An entry has ``advice`` and
+The files are read in the order of their names; the first entry that matches is used. An entry has ``advice`` and
 
 - ``pattern``: a regular expression of the exception's type and message; ``advice`` may quote its named groups,
 - ``library``: a regular expression of the file, normally of a library, that raised it,
 - ``code``: a regular expression of the user's line of code, or several of them.
 
-Entries of files with ``general = true`` match only a type or a library. They have a lower
-priority than entries that match the message of the exception or of its cause, and than the advice on system errors in
-the message (`hpcrun.why.message_advice`).
+Entries of files with ``general = true`` match only a type or a library. Entries for the message of the exception or of
+its cause, and advice on system errors in the message (`hpcrun.why.message_advice`), have a higher priority.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from hpcrun.why.exception_text import is_order
+from hpcrun.why.exception_text import is_instruction
 from hpcrun.why.literals import condense, may_match
 from hpcrun.why.message_advice import advise_on_system_error
 
@@ -36,8 +35,8 @@ class Advice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Raised:
-    """An exception to advise on.
+class RaisedException:
+    """An exception for which advice is searched.
 
     Attributes:
         error: The type and message of the exception.
@@ -51,7 +50,7 @@ class Raised:
 
     def find(self, *, general: bool) -> str:
         """Return the advice of the first entry that matches the exception; empty if there is none."""
-        for entry in _find_possible(condense(self.error)):
+        for entry in _find_candidates(condense(self.error)):
             if entry.general is not general or not re.search(entry.library, self.file):
                 continue
             if not re.search(entry.code, self.code):
@@ -63,13 +62,13 @@ class Raised:
 
 
 @lru_cache(maxsize=256)
-def _find_possible(condensed: str) -> tuple[Advice, ...]:
+def _find_candidates(condensed: str) -> tuple[Advice, ...]:
     """Return the entries whose pattern may match a text; cached, because tasks of a sweep often have the same text."""
     return tuple(entry for entry in _load() if may_match(entry.pattern, condensed))
 
 
 def advise(error: str, cause: str = "", file: str = "", code: str = "", hint: str = "") -> str:
-    """Return advice on an exception, or the advice in its own message; empty if the cause depends on the program.
+    """Return advice on an exception, or the advice in its message; empty if the cause depends on the program.
 
     Args:
         error: The exception's type and message.
@@ -78,15 +77,15 @@ def advise(error: str, cause: str = "", file: str = "", code: str = "", hint: st
         code: The user's line of code.
         hint: The advice in the exception's message.
     """
-    raised = Raised(error, file, code)
-    of_cause = Raised(cause).find(general=False) if cause else ""
+    exception = RaisedException(error, file, code)
+    advice_on_cause = RaisedException(cause).find(general=False) if cause else ""
     is_quoted = "".join(hint.split())[:100] in "".join(error.split())
-    quoted = "" if is_quoted or not hint else f"its message says: {hint}"
-    if specific := raised.find(general=False) or of_cause:
-        return f"{specific}; {quoted}" if quoted else specific
-    if is_quoted and is_order(hint) and "Did you mean" not in hint:
+    quoted_hint = "" if is_quoted or not hint else f"its message says: {hint}"
+    if specific := exception.find(general=False) or advice_on_cause:
+        return f"{specific}; {quoted_hint}" if quoted_hint else specific
+    if is_quoted and is_instruction(hint) and "Did you mean" not in hint:
         return "do what its message says"
-    return quoted or advise_on_system_error(error) or advise_on_system_error(cause) or raised.find(general=True)
+    return quoted_hint or advise_on_system_error(error) or advise_on_system_error(cause) or exception.find(general=True)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Extracts from a Python traceback what helps to fix the program: advice in the message, and the line of code."""
+"""Extracts the advice in the message, and the user's line of code, from a Python traceback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_FOLLOWING = 12
 """Maximum number of lines that are read after a message's first paragraph."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`'\"(])|(?<=;)\s+(?=please )")
-_ORDER = re.compile(
+_INSTRUCTION = re.compile(
     r"""^(?:\W{0,4}|Hint:\ |Note:\ |HINT:\ )
         (?:[Pp]lease|[Tt]ry|[Uu]se|[Ss]et|[Ii]nstall|[Uu]pgrade|[Uu]pdate|Downgrade|Consider|Make\ sure|Ensure|Pass|Call
         |Add|Specify|Instantiate|Define|Create|Override|Convert|Move|Wrap|Save|Restart|Reinstall|Initialize|Implement
@@ -28,7 +28,7 @@ _ORDER = re.compile(
     re.VERBOSE,
 )
 """Matches a sentence that gives advice, such as "Please install ..."."""
-_RULE = re.compile(
+_REQUIREMENT = re.compile(
     r"""^(?:Expected\ one|Available|Valid|Supported|Possible|Instead)\b
     |\b(?:(?:should|must)\ (?:be|have|use|call|set|contain|match)|requires?|needs?\ to\ be|expected\ one\ of
         |(?:is|are)\ (?:only\ )?(?:supported|available|allowed)\ (?:with|for|in|on|from|if|when)
@@ -61,9 +61,9 @@ def find_code(lines: Sequence[str], index: int, number: str, indent: str = "") -
     """
     head = lines[index].removeprefix(indent)
     if head.startswith("│"):
-        found = (_BOXED_CODE.match(line) for line in lines[index + 1 : index + 12])
+        matches = (_BOXED_CODE.match(line) for line in lines[index + 1 : index + 12])
         code = next(
-            (match["code"].replace("│", "").strip() for match in found if match and match["number"] == number), ""
+            (match["code"].replace("│", "").strip() for match in matches if match and match["number"] == number), ""
         )
     elif "File" in head[:12] and index + 1 < len(lines):
         following = lines[index + 1].removeprefix(indent)
@@ -71,8 +71,8 @@ def find_code(lines: Sequence[str], index: int, number: str, indent: str = "") -
         is_code = following[: depth + 1].isspace() and not following.lstrip().startswith(('File "', "[Previous"))
         code = following.strip() if is_code and not _CODE_MARKS.match(following) else ""
     else:
-        found = (_NOTEBOOK_CODE.match(line) for line in lines[index + 1 : index + 12])
-        code = next((match["code"].strip() for match in found if match and match["number"] == number), "")
+        matches = (_NOTEBOOK_CODE.match(line) for line in lines[index + 1 : index + 12])
+        code = next((match["code"].strip() for match in matches if match and match["number"] == number), "")
     return code if len(code) <= MAX_CODE else f"{code[:MAX_CODE]} ..."
 
 
@@ -91,9 +91,9 @@ def find_condition(kind: str, lines: Sequence[str], frames: Sequence[tuple[str, 
     return next((code for _, _, code in reversed(frames) if code and not _RAISE.match(code)), "")
 
 
-def is_order(hint: str) -> bool:
-    """Return whether a hint gives advice, and does not only state a requirement."""
-    return bool(_ORDER.search(hint))
+def is_instruction(hint: str) -> bool:
+    """Return whether a sentence gives an instruction, rather than only stating a requirement."""
+    return bool(_INSTRUCTION.search(hint))
 
 
 def find_hint(lines: Sequence[str], index: int, end: int) -> str:
@@ -101,7 +101,7 @@ def find_hint(lines: Sequence[str], index: int, end: int) -> str:
 
     Args:
         lines: The log's lines.
-        index: The index of the line with the exception's type.
+        index: The index of the line that names the exception's type.
         end: The index of the last line of the message's first paragraph.
     """
     paragraph = [line.strip() for line in lines[index : end + 1] if not line.lstrip().startswith(("File ", "[[", "│"))]
@@ -113,7 +113,9 @@ def find_hint(lines: Sequence[str], index: int, end: int) -> str:
         paragraph += following[: following.index("")] if "" in following else following[:3]
     sentences = [sentence for line in _join_lines(paragraph) for sentence in _SENTENCE_END.split(line)]
     sentences = [text for text in sentences if len(text) > 8 and not _NO_ADVICE.search(text)]
-    hints = [text for text in sentences if _ORDER.search(text)] or [text for text in sentences if _RULE.search(text)]
+    hints = [text for text in sentences if _INSTRUCTION.search(text)] or [
+        text for text in sentences if _REQUIREMENT.search(text)
+    ]
     hint = " ".join(dict.fromkeys(hints))
     return hint if len(hint) <= MAX_HINT else f"{hint[:MAX_HINT].rsplit(' ', 1)[0]} ..."
 

@@ -43,9 +43,9 @@ class Explanation:
     Attributes:
         run: The job.
         state: The state of the job.
-        outcome: The state in a word, as part of a sentence: ``waits``, ``failed``, ``completed``.
+        outcome: The state as the predicate of a sentence: ``waits``, ``failed``, ``completed``.
         diagnosis: The most specific diagnosis.
-        others: Further diagnoses that may be related.
+        others: Other diagnoses that may be related.
         is_known: Whether hpcrun found an explanation; always true for a job that runs or completed.
         where: The nodes and start time of a running job as text; empty otherwise.
     """
@@ -65,7 +65,7 @@ class Explanation:
 
     @property
     def reason(self) -> str:
-        """The part of the headline after the outcome."""
+        """The part of the headline after the outcome, which explains it."""
         separator = ", but " if self.is_healthy else ": "
         return f"{separator}{self.diagnosis.summary}" if self.diagnosis.summary else ""
 
@@ -108,8 +108,8 @@ def explain_all(runs: Sequence[Run]) -> Iterator[Explanation]:
     known_states, waiting = schedulers.query_states(runs), dict[tuple[str, str], Explanation]()
     states = [known_states.get(run) or _unscheduled_state(run) for run in runs]
     pairs = zip(runs, states, strict=True)
-    cancelled = [run for run, state in pairs if state.name == "CANCELLED" and run.scheduler.uses_slurm]
-    cancellers = slurm_details.find_cancellers(cancelled) if cancelled else {}
+    cancelled_runs = [run for run, state in pairs if state.name == "CANCELLED" and run.scheduler.uses_slurm]
+    cancellers = slurm_details.find_cancellers(cancelled_runs) if cancelled_runs else {}
     for run, state in zip(runs, states, strict=True):
         key = (state.name, state.reason)
         if key in waiting:
@@ -122,7 +122,7 @@ def explain_all(runs: Sequence[Run]) -> Iterator[Explanation]:
 
 
 def _unscheduled_state(run: Run) -> State:
-    """Return the state of a run that hpcrun did not submit; if a user submitted it, it has an exit record, too."""
+    """Return the state of a run that hpcrun did not submit; the exit record exists if a user ran its script."""
     record = run.exit_record()
     return state_from_record(record) if record else run.unsubmitted_state
 
@@ -134,11 +134,11 @@ def _explain(run: Run, state: State, canceller: str) -> Explanation:
     if state.name in WAITING_STATES:
         return _explain_waiting(facts)
     if state.name == "COMPLETED":
-        return _explain_well(facts, "completed")
+        return _explain_healthy(facts, "completed")
     if is_starting(run, state):
         return _explain_starting(facts)
     if not state.finished and state.name not in {"UNKNOWN", "PREEMPTED"}:
-        return _explain_well(facts, "runs", f" on {state.nodes or 'its nodes'} since {state.elapsed or 'just now'}")
+        return _explain_healthy(facts, "runs", f" on {state.nodes or 'its nodes'} since {state.elapsed or 'just now'}")
     return _explain_ended(facts)
 
 
@@ -155,7 +155,7 @@ def _diagnose_unsubmitted(run: Run) -> Diagnosis:
 
 def _explain_waiting(facts: JobFacts) -> Explanation:
     diagnoses = find_diagnoses("pending", facts)
-    first = diagnoses[0] if diagnoses else _diagnose_unknown_reason(facts)
+    diagnosis = diagnoses[0] if diagnoses else _diagnose_unknown_reason(facts)
     details: list[Evidence] = []
     limits = PendingLimits()
     job = slurm_details.query_pending_job(facts.run) if facts.run.scheduler.uses_slurm and facts.run.job_id else None
@@ -165,17 +165,21 @@ def _explain_waiting(facts: JobFacts) -> Explanation:
         count = facts.reason in {"Priority", "Resources", "None", ""}
         count = count and not limits.is_impossible
         details += slurm_details.describe_pending(facts.run, job, count_jobs_ahead=count)
-    before = facts.run.exit_record()
-    if before:
-        details.append(Evidence("exit.json", f"it ran before: {before.reason}"))
-    first = replace(first, evidence=(*first.evidence, *details), cause="")
-    if limits.is_impossible and "never start" not in first.summary:
-        first = replace(first, summary="it can never start, because it requests more than its partition or QoS allows")
-        first = replace(first, name="impossible-request", fix=f"hpcrun cancel {facts.run.job_id}, and submit it again")
+    earlier_exit = facts.run.exit_record()
+    if earlier_exit:
+        details.append(Evidence("exit.json", f"it ran before: {earlier_exit.reason}"))
+    diagnosis = replace(diagnosis, evidence=(*diagnosis.evidence, *details), cause="")
+    if limits.is_impossible and "never start" not in diagnosis.summary:
+        diagnosis = replace(
+            diagnosis, summary="it can never start, because it requests more than its partition or QoS allows"
+        )
+        diagnosis = replace(
+            diagnosis, name="impossible-request", fix=f"hpcrun cancel {facts.run.job_id}, and submit it again"
+        )
     if limits.hint:
-        again = f"hpcrun cancel {facts.run.job_id}, and submit it again"
-        first = replace(first, fix=f"{limits.hint}: {again if limits.is_impossible else first.fix}")
-    return Explanation(facts.run, facts.job_state, "waits", first, is_known=bool(diagnoses))
+        instruction = f"hpcrun cancel {facts.run.job_id}, and submit it again"
+        diagnosis = replace(diagnosis, fix=f"{limits.hint}: {instruction if limits.is_impossible else diagnosis.fix}")
+    return Explanation(facts.run, facts.job_state, "waits", diagnosis, is_known=bool(diagnoses))
 
 
 def _diagnose_unknown_reason(facts: JobFacts) -> Diagnosis:
@@ -185,24 +189,24 @@ def _diagnose_unknown_reason(facts: JobFacts) -> Diagnosis:
 
 def _explain_starting(facts: JobFacts) -> Explanation:
     """Explain a job whose nodes are allocated, but whose script has not started: Slurm runs the Prolog first."""
-    where = f" on {facts.job_state.nodes or 'its nodes'} since {facts.job_state.elapsed or 'just now'}"
-    fix = "nothing: that takes seconds to minutes; if it takes longer, your administrators know why"
+    location = f" on {facts.job_state.nodes or 'its nodes'} since {facts.job_state.elapsed or 'just now'}"
+    fix = "wait: the Prolog takes seconds to minutes; if it takes longer, ask your administrators"
     summary = f"{PROLOG}, and its script has not started yet"
     diagnosis = Diagnosis("starting", summary, (facts.scheduler_report,), fix)
-    return Explanation(facts.run, facts.job_state, "starts", diagnosis, where=where)
+    return Explanation(facts.run, facts.job_state, "starts", diagnosis, where=location)
 
 
-def _explain_well(facts: JobFacts, outcome: str, where: str = "") -> Explanation:
-    diagnoses = find_diagnoses("failures", facts, well=True)
+def _explain_healthy(facts: JobFacts, outcome: str, location: str = "") -> Explanation:
+    diagnoses = find_diagnoses("failures", facts, is_healthy=True)
     if outcome == "runs" and not diagnoses:
         diagnoses = _diagnose_exception_of_running_job(facts) or _diagnose_completed_ranks(facts.run)
     name = "completed" if outcome == "completed" else "running"
-    first = diagnoses[0] if diagnoses else Diagnosis(name, "", (), "")
-    return Explanation(facts.run, facts.job_state, outcome, first, tuple(diagnoses[1:]), where=where)
+    diagnosis = diagnoses[0] if diagnoses else Diagnosis(name, "", (), "")
+    return Explanation(facts.run, facts.job_state, outcome, diagnosis, tuple(diagnoses[1:]), where=location)
 
 
 def _diagnose_exception_of_running_job(facts: JobFacts) -> list[Diagnosis]:
-    """Diagnose a running job whose log ends with the exception of one rank: MPI_Finalize may wait for other ranks."""
+    """Diagnose a running job whose log ends with an exception: the failed rank may hang in MPI_Finalize."""
     error = facts.python_error
     if error is None or error.ignored or facts.run.spec.resources.to_resources().ranks == 1:
         return []
@@ -247,28 +251,28 @@ def _explain_ended(facts: JobFacts) -> Explanation:
     summary = f"hpcrun does not know why. {report.source} reports: {report.line}"
     if facts.state == "UNKNOWN":
         summary = facts.job_state.reason
-    ends = [Evidence(log.name, line) for log in facts.logs[:2] for line in _last_lines(log.lines)]
+    last_lines = [Evidence(log.name, line) for log in facts.logs[:2] for line in _last_lines(log.lines)]
     fix = (
         f"read the end of its log above; hpcrun logs {facts.template_values['job_id']} shows all of it, with --rank N "
         f"that of one rank; the job ran {facts.run.directory}/job.sh"
     )
-    if not (ends or facts.run.starts()):
+    if not (last_lines or facts.run.starts()):
         fix = f"its script has not started on any node; hpcrun resubmit {facts.run.job_id} submits it again"
-    diagnosis = Diagnosis("unknown", summary, tuple(ends), fix)
+    diagnosis = Diagnosis("unknown", summary, tuple(last_lines), fix)
     return Explanation(facts.run, facts.job_state, outcome + code, diagnosis, is_known=False)
 
 
 def _quote_last_lines(diagnosis: Diagnosis, lines: tuple[Evidence, ...]) -> Diagnosis:
-    """Return a diagnosis without a known error with the last lines of the program, and what an error in them means."""
+    """Add the last lines of the program, and the meaning of an error in them, to a diagnosis without a known error."""
     meaning = next((advice for line in reversed(lines) if (advice := advise_on_system_error(line.line))), "")
     fix = f"{meaning}; {diagnosis.fix}" if meaning else diagnosis.fix
     return replace(diagnosis, evidence=(*lines, *diagnosis.evidence), fix=fix)
 
 
 def _find_diagnoses_of_failed_rank(facts: JobFacts) -> list[Diagnosis]:
-    """Return diagnoses from the logs of the rank that failed first: other ranks may report only the loss of this rank.
+    """Return diagnoses from the logs of the rank that failed first; logs of other ranks may only report its loss.
 
-    The list is empty if these logs explain nothing, and the exit code is that of any error.
+    The list is empty if these logs explain nothing, and the exit code has no specific meaning.
     """
     if facts.failed_rank is None:
         return []

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
 
-MAX_LOGS = 64  # maximum number of rank logs; those that ended first are read
+MAX_LOGS = 64  # maximum number of rank logs; the logs that ended first are read
 ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"})
-"""States of jobs that Slurm or a user ended, whose ranks may raise exceptions because of that."""
+"""States of jobs that Slurm or a user ended; the ranks of such jobs may raise exceptions as a consequence."""
 
-LAST_RANK_LINES = 3  # quoted lines of a failed rank's log without a known error
+LAST_RANK_LINES = 3  # number of lines that are quoted from a failed rank's log without a known error
 
 _LAUNCHER_LINE = re.compile(
     r"(?:srun|yhrun|mpirun|mpiexec|slurmstepd\S*|prterun): .*|\W+|=   .*|YOUR APPLICATION .*|time=\S+ level=.*"
@@ -88,7 +88,7 @@ class JobFacts:
 
     @property
     def started(self) -> bool:
-        """Whether the job script has started, and has therefore written a log or a record."""
+        """Whether the job script has started: it has written a log or a record."""
         return bool(self.logs) or self.exit_code is not None or self.run.start_count() > 0
 
     @property
@@ -99,7 +99,7 @@ class JobFacts:
 
     @property
     def gpus(self) -> bool:
-        """Whether it has requested GPUs."""
+        """Whether the job requested GPUs."""
         return bool(self.run.spec.resources.gpus_per_node)
 
     @property
@@ -125,24 +125,26 @@ class JobFacts:
         scheduler, has_code = self.run.scheduler, self.job_state.finished and self.exit_code is not None
         code = f", exit code {self.exit_code}" if has_code else ""
         reason = self.job_state.reason and f", reason: {self.job_state.reason}"
-        who = self.canceller and f" by {self.canceller}"
-        return Evidence(scheduler.title if scheduler.has_queue else "exit.json", f"{self.state}{who}{code}{reason}")
+        canceller_text = self.canceller and f" by {self.canceller}"
+        return Evidence(
+            scheduler.title if scheduler.has_queue else "exit.json", f"{self.state}{canceller_text}{code}{reason}"
+        )
 
     @cached_property
     def logs(self) -> tuple[Log, ...]:
-        """The ends of the job's stderr and stdout (with rank 0), then of other ranks' logs by time of last change."""
-        own = [file for file in (self.run.log("err"), self.run.log("out")) if file and file.exists()]
+        """The ends of the logs: stderr and stdout of the job (and rank 0), then other ranks by modification time."""
+        job_logs = [file for file in (self.run.log("err"), self.run.log("out")) if file and file.exists()]
         # the job's stdout contains the output of rank 0
-        others = [log for rank, log in self.run.rank_logs().items() if rank or not own]
+        other_logs = [log for rank, log in self.run.rank_logs().items() if rank or not job_logs]
         if self.of_failed_rank and self.failed_rank:
-            own = [file for file in own if file.suffix == ".err"]
-            others = [log for rank, log in self.run.rank_logs().items() if rank == self.failed_rank]
-        elif self.of_failed_rank and own:
-            others = []
-        others = sorted(others, key=lambda log: log.stat().st_mtime)[:MAX_LOGS]
+            job_logs = [file for file in job_logs if file.suffix == ".err"]
+            other_logs = [log for rank, log in self.run.rank_logs().items() if rank == self.failed_rank]
+        elif self.of_failed_rank and job_logs:
+            other_logs = []
+        other_logs = sorted(other_logs, key=lambda log: log.stat().st_mtime)[:MAX_LOGS]
         # the launcher's messages after the failure of a rank are only consequences
         without_launcher = self.failed_rank is not None
-        return tuple(Log.read(file, self.run, without_launcher=without_launcher) for file in [*own, *others])
+        return tuple(Log.read(file, self.run, without_launcher=without_launcher) for file in [*job_logs, *other_logs])
 
     @cached_property
     def failed_rank(self) -> int | None:
@@ -157,22 +159,22 @@ class JobFacts:
         if file is None:
             return ()
         log = Log.read(file, self.run)
-        numbers = [number for number, line in enumerate(log.lines) if line.strip()]
-        return tuple(Evidence(log.name, log.line(number)) for number in numbers[-LAST_RANK_LINES:])
+        indices = [number for number, line in enumerate(log.lines) if line.strip()]
+        return tuple(Evidence(log.name, log.line(number)) for number in indices[-LAST_RANK_LINES:])
 
     @cached_property
     def last_program_lines(self) -> tuple[Evidence, ...]:
-        """The last lines of stderr and stdout that no launcher has written."""
+        """The last lines of stderr and stdout, without lines of launchers."""
         found: list[Evidence] = []
         for log in self.logs[:2]:
             lines = enumerate(map(str.strip, log.lines))
-            own = [number for number, line in lines if line and not _LAUNCHER_LINE.fullmatch(line)]
-            found += [Evidence(log.name, log.line(number)) for number in own[-LAST_RANK_LINES:]]
+            indices = [number for number, line in lines if line and not _LAUNCHER_LINE.fullmatch(line)]
+            found += [Evidence(log.name, log.line(number)) for number in indices[-LAST_RANK_LINES:]]
         return tuple(found)
 
     @cached_property
     def python_error(self) -> PythonError | None:
-        """The exception that ended the program; None if there is none, or if ending the job caused the exception."""
+        """The exception that ended the program; None without one, or if the end of the job caused the exception."""
         error = find_python_error(self.logs)
         return None if error and error.late and self.state in ENDED_BY_SLURM else error
 
@@ -182,20 +184,20 @@ class JobFacts:
         spec, record = self.run.spec, self.record
         site, resources, mpi = spec.site, spec.resources, spec.site.mpi
         library = str(mpi.library)
-        unset = "not set"
+        placeholder = "not set"
         return {
             "job_id": self.run.job_id or (record.job_id if record else "") or "-",
             "run_dir": self.run.directory,
-            "site": site.name or unset,
+            "site": site.name or placeholder,
             "site_key": self.site_key or "run_root",
             "site_file": site_origin.find_origin(self.run, self.site_key or "run_root"),
             "python": spec.python or "python",
             "launcher": self.launcher,
             "mpi_library": library,
-            "mpi_type": mpi.type or unset,
+            "mpi_type": mpi.type or placeholder,
             "mpi_fits": matching_mpi_type(library) or "pmi2",
-            "time": resources.time or unset,
-            "mem": resources.mem or resources.mem_per_cpu or resources.mem_per_gpu or unset,
+            "time": resources.time or placeholder,
+            "mem": resources.mem or resources.mem_per_cpu or resources.mem_per_gpu or placeholder,
             "partition": resources.partition or "default",
             "host": (record.host if record else "") or self.job_state.nodes or "the node",
             "exit_code": self.exit_code,

@@ -15,13 +15,13 @@ _NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
 
 @cache
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern of a log, in which ``^`` and ``$`` match the ends of lines."""
+    """Compile a pattern for logs, in which ``^`` and ``$`` match at the beginning and end of each line."""
     return re.compile(pattern, re.MULTILINE)
 
 
 @cache
 def required_literals(pattern: str) -> tuple[tuple[str, ...], ...]:
-    """Return groups of texts: each condensed match of a pattern contains at least one text of each group.
+    """Return groups of literal texts: each match of the pattern, condensed, contains at least one text of each group.
 
     Args:
         pattern: A regular expression.
@@ -45,7 +45,8 @@ def may_match(pattern: str, condensed: str) -> bool:
         pattern: A regular expression.
         condensed: The result of `condense`.
     """
-    for texts in required_literals(pattern):  # loops: generators take twice as long, and this runs for each clue
+    # use loops: generators take twice as long, and this code runs for each clue
+    for texts in required_literals(pattern):
         for text in texts:
             if text in condensed:
                 break
@@ -55,7 +56,7 @@ def may_match(pattern: str, condensed: str) -> bool:
 
 
 def _groups(items: Any) -> list[set[str]]:
-    """Return the groups of a sequence of parsed items."""
+    """Return the groups of literal texts of a sequence of parsed items."""
     found: list[set[str]] = []
     text = ""
     for operation, argument in items:
@@ -73,8 +74,8 @@ def _groups_of_item(operation: Any, argument: Any) -> list[set[str]]:
     if operation in {_constants.MAX_REPEAT, _constants.MIN_REPEAT} and argument[0] > 0:
         return _groups(argument[-1])
     if operation is _constants.BRANCH:
-        best = [max(_groups(branch), key=_shortest, default=None) for branch in argument[1]]
-        return [set().union(*(texts for texts in best if texts))] if all(best) else []
+        best_groups = [max(_groups(branch), key=_shortest, default=None) for branch in argument[1]]
+        return [set().union(*(texts for texts in best_groups if texts))] if all(best_groups) else []
     return []
 
 

@@ -33,7 +33,7 @@ _RANK_PREFIX = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 _PREFIX_START = re.compile(r"^(?:[\[(]|[ ]{0,4}: )", re.MULTILINE)
-"""The beginning of a line of a condensed log that may have a rank prefix."""
+"""Matches the beginning of a line that may have a rank prefix, in a condensed log."""
 _LABELLED_TRACEBACK = re.compile(r"^[^\s─].*traceback \(most recent call last\):(?: \(rank \))?$", re.MULTILINE)
 """A labelled line of a condensed log."""
 _LABELS = (
@@ -63,28 +63,30 @@ _WARNING = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 
-_GLUED = re.compile(r"(?<=\S)(?=(?:slurmstepd\S{0,40}|srun): error: )|(?<=\])(?=Traceback \(most |terminate called )")
-"""The position at which a message follows a progress bar without a line break."""
+_MISSING_LINE_BREAK = re.compile(
+    r"(?<=\S)(?=(?:slurmstepd\S{0,40}|srun): error: )|(?<=\])(?=Traceback \(most |terminate called )"
+)
+"""Matches the position between a progress bar and a message that follows without a line break."""
 
 _WRAPPED_FRAME = re.compile(r'^( *File) ?\n?("[^"\n]+")(?:\n, ?|, ?\n|, )(line \d+, in .*)$', re.MULTILINE)
-"""A line of a traceback that a logger has wrapped."""
+"""Matches a line of a traceback that a logger has wrapped."""
 
-_TIANHE = re.compile(r"^yh(run|batch|alloc): ", re.MULTILINE)
-"""Slurm's commands, as systems by NUDT call them."""
+_TIANHE_COMMANDS = re.compile(r"^yh(run|batch|alloc): ", re.MULTILINE)
+"""Names of Slurm's commands on Tianhe systems, such as yhrun."""
 
 _HYDRA_REPORT = re.compile(
     r"^(?:=   .*|YOUR APPLICATION TERMINATED WITH .*|This typically refers to a problem with .*"
     r"|Please see the FAQ page for .*|\[(?:proxy:|mpiexec@)\S*\] .*)$",
     re.MULTILINE,
 )
-"""Lines that MPICH's mpiexec writes when it ends the ranks and proxies of a job."""
+"""Matches lines that MPICH's mpiexec writes when it ends the ranks and proxies of a job."""
 
 _WARNING_MARKS = (
     "-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:", " (ignored)",
     " does not start its program: ", "[w", "[i", "retry", "/.bash", "/.profile", "/.cshrc", "/.zsh", " instead",
     "failed to query server",
 )  # fmt: skip
-"""Texts, at least one of which is in a condensed log that has such lines."""
+"""A condensed log with labelled lines contains at least one of these texts."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ class Log:
         Args:
             file: The log file.
             run: The run.
-            without_launcher: Leave the lines empty in which the launcher reports how it ended the ranks.
+            without_launcher: Whether to replace lines in which the launcher reports how it ended the ranks by empty
+                lines.
         """
         try:
             with open_regular_file(file) as stream:
@@ -128,9 +131,9 @@ class Log:
         if "\x1b[" in text:
             text = _COLOUR.sub("", text)
         if "it/s]" in text or "s/it]" in text or "slurmstepd: error: " in text:
-            text = _GLUED.sub("\n", text)
+            text = _MISSING_LINE_BREAK.sub("\n", text)
         lines = tuple(text.split("\n"))
-        text = _TIANHE.sub(r"s\1: ", text)
+        text = _TIANHE_COMMANDS.sub(r"s\1: ", text)
         if without_launcher:
             text = _HYDRA_REPORT.sub("", text)
         condensed = condense(text)
@@ -160,12 +163,12 @@ class Log:
 
     def line_number(self, match: re.Match[str]) -> int:
         """Return the index of the line in which a match (or its group ``line``) ends."""
-        end = match.end("line") if "line" in match.re.groupindex else match.end()
-        return match.string.count("\n", 0, max(end - 1, match.start()))
+        end_position = match.end("line") if "line" in match.re.groupindex else match.end()
+        return match.string.count("\n", 0, max(end_position - 1, match.start()))
 
-    def line(self, number: int) -> str:
+    def line(self, index: int) -> str:
         """Return a line as evidence."""
-        line = self.lines[number].strip()
+        line = self.lines[index].strip()
         return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]} ..."
 
 
@@ -184,23 +187,26 @@ def _without_labels(text: str, condensed: str) -> tuple[str, str]:
 
 
 def _join_frame(match: re.Match[str]) -> str:
-    """Return a wrapped line of a traceback as one, with empty lines after it."""
+    """Join a wrapped line of a traceback to one line, followed by empty lines."""
     return f"{match[1]} {match[2]}, {match[3]}" + "\n" * match[0].count("\n")
 
 
 def _unwrap_messages(text: str) -> str:
-    """Join each message that rich has wrapped below its box to one line, followed by empty lines."""
+    """Join each message that rich wrapped below a traceback's box to one line, followed by empty lines."""
     lines = text.split("\n")
     for index, box in enumerate(lines[:-1]):
         if not box.startswith("╰──"):
             continue
         for following in range(index + 2, min(index + 6, len(lines))):
-            before = lines[following - 1]
-            if len(before) < len(box) - 20 or not lines[following].strip() or before.endswith((".", ":")):
+            previous_line = lines[following - 1]
+            if len(previous_line) < len(box) - 20 or not lines[following].strip() or previous_line.endswith((".", ":")):
                 break
-            lines[following - 1], lines[following] = "", f"{before.rstrip()} {lines[following].strip()}"
-        first = next((n for n in range(index + 1, len(lines)) if lines[n]), index + 1)
-        lines[index + 1], lines[first] = lines[first], lines[index + 1] if first != index + 1 else lines[first]
+            lines[following - 1], lines[following] = "", f"{previous_line.rstrip()} {lines[following].strip()}"
+        target_index = next((n for n in range(index + 1, len(lines)) if lines[n]), index + 1)
+        lines[index + 1], lines[target_index] = (
+            lines[target_index],
+            lines[index + 1] if target_index != index + 1 else lines[target_index],
+        )
     return "\n".join(lines)
 
 

@@ -1,8 +1,8 @@
 """Advice on common messages (system errors, exit codes) that no signature explains.
 
-The tables in ``messages`` are read in the order of their names, and the first entry whose ``pattern`` matches counts.
-Files with ``kind = "system"`` are about errors of the system, networks and GPUs; files with ``kind = "words"`` are
-about words that may also be part of a path, so paths are not searched.
+The tables in ``messages`` are read in the order of their file names; the first entry whose ``pattern`` matches is used.
+Files with ``kind = "system"`` contain errors of the operating system, networks and GPUs. Files with ``kind = "words"``
+contain words that may be part of a path, so they are not searched for in paths.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def advise(message: str) -> str:
 
 @lru_cache(maxsize=256)
 def advise_on_system_error(message: str) -> str:
-    """Return the meaning of the system's or GPU's error in a message; empty if there is no such error."""
+    """Return the meaning of an error of the operating system or a GPU in a message; empty without one."""
     return _find(message, "system")
 
 
 def _find(message: str, *kinds: str) -> str:
-    possible = (entry for kind in kinds for entry in _find_possible(kind, condense(message)))
-    return next((entry["advice"] for entry in possible if re.search(entry["pattern"], message)), "")
+    candidates = (entry for kind in kinds for entry in _find_candidates(kind, condense(message)))
+    return next((entry["advice"] for entry in candidates if re.search(entry["pattern"], message)), "")
 
 
 @lru_cache(maxsize=256)
-def _find_possible(kind: str, condensed: str) -> tuple[dict[str, str], ...]:
+def _find_candidates(kind: str, condensed: str) -> tuple[dict[str, str], ...]:
     """Return the entries whose pattern may match a text; cached, because tasks of a sweep often have the same text."""
     return tuple(entry for entry in _load(kind) if may_match(entry["pattern"], condensed))
 

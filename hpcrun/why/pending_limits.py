@@ -35,7 +35,7 @@ _LIMIT = re.compile(r"\b(cpu|node|gres/gpu)=(\d+)\b")
 
 @dataclass(frozen=True)
 class PendingLimits:
-    """Limits and nodes that keep a job pending, in more detail than Slurm's reason code.
+    """Exceeded limits and unavailable nodes that keep a job pending: more details than in Slurm's reason code.
 
     Attributes:
         evidence: The limits that the job exceeds, and the nodes that are unavailable.
@@ -70,42 +70,42 @@ def find_pending_limits(facts: JobFacts, job: PendingJob) -> PendingLimits:
         if not obstacles:
             evidence += _describe_nodes(facts, slurm, resources, partitions)
     elif _OF_NODES.fullmatch(facts.reason):
-        found = (one for one in slurm_nodes.query_reservations(slurm) if one.name == job.reservation)
-        evidence += [Evidence("scontrol show reservation", one.sentence) for one in found]
+        reservations = (one for one in slurm_nodes.query_reservations(slurm) if one.name == job.reservation)
+        evidence += [Evidence("scontrol show reservation", one.sentence) for one in reservations]
     hint = "; ".join(dict.fromkeys(one.hint for one in obstacles if one.hint))
     return PendingLimits(tuple(evidence), hint, any(one.is_certain for one in obstacles))
 
 
 def _find_policies(facts: JobFacts, slurm: SlurmClient, job: PendingJob) -> PendingLimits:
     partitions = query_partitions(slurm, hardware=False, timeout=TIMEOUT_SECONDS)
-    own = next((one.properties.get("QoS", "") for one in partitions if one.name == job.partition), "")
-    limits = slurm_policies.query_limits(slurm, facts.reason, qos=[job.qos, own], account=job.account)
+    partition_qos = next((one.properties.get("QoS", "") for one in partitions if one.name == job.partition), "")
+    limits = slurm_policies.query_limits(slurm, facts.reason, qos=[job.qos, partition_qos], account=job.account)
     gpus = sum(parse_gres(job.gres.replace("gres:", "").replace("gres/", "")).values())
     total = gpus * int(job.nodes) if job.nodes.isdecimal() else gpus
-    asked = {"node": job.nodes, "cpu": job.cores, "gres/gpu": str(total), "mem": job.memory, "time": job.limit}
-    request = " ".join(f"{name}={value}" for name, value in asked.items())
+    requested = {"node": job.nodes, "cpu": job.cores, "gres/gpu": str(total), "mem": job.memory, "time": job.limit}
+    request = " ".join(f"{name}={value}" for name, value in requested.items())
     evidence = tuple(Evidence("sacctmgr", f"{limit}; this job requests {request}") for limit in limits)
-    exceeded = [most for limit in limits for most in _LIMIT.findall(limit) if _exceeds(asked, *most)]
-    hint = "request at most " + ", ".join(f"{name}={most}" for name, most in exceeded) if exceeded else ""
-    return PendingLimits(evidence, hint, bool(exceeded))
+    exceeded_limits = [most for limit in limits for most in _LIMIT.findall(limit) if _exceeds(requested, *most)]
+    hint = "request at most " + ", ".join(f"{name}={most}" for name, most in exceeded_limits) if exceeded_limits else ""
+    return PendingLimits(evidence, hint, bool(exceeded_limits))
 
 
-def _exceeds(asked: dict[str, str], name: str, most: str) -> bool:
-    """Return whether a job alone requests more of a resource than a limit."""
-    return asked.get(name, "").isdecimal() and int(asked[name]) > int(most)
+def _exceeds(requested: dict[str, str], name: str, maximum: str) -> bool:
+    """Return whether a single job requests more of a resource than its limit."""
+    return requested.get(name, "").isdecimal() and int(requested[name]) > int(maximum)
 
 
 def _describe_nodes(
     facts: JobFacts, slurm: SlurmClient, resources: Resources, partitions: list[SlurmPartition]
 ) -> Iterator[Evidence]:
-    """Yield why nodes do not run jobs: nodes named by the job or by Slurm's reason, else nodes of the partition."""
+    """Yield why nodes do not run jobs: nodes that the job or Slurm's reason names, else nodes of the partition."""
     if not _OF_NODES.fullmatch(facts.reason):
         return
-    named = _UNAVAILABLE.search(facts.job_state.reason)
-    nodes = resources.nodelist or (named[1].strip(")") if named else "")
+    named_nodes = _UNAVAILABLE.search(facts.job_state.reason)
+    nodes = resources.nodelist or (named_nodes[1].strip(")") if named_nodes else "")
     if not nodes:
-        own = [one for one in partitions if one.name in (resources.partition or "").split(",")]
-        nodes = ",".join(group.names for one in own for group in one.nodes)
+        job_partitions = [one for one in partitions if one.name in (resources.partition or "").split(",")]
+        nodes = ",".join(group.names for one in job_partitions for group in one.nodes)
     sentences = slurm_nodes.find_unavailable_nodes(slurm, nodes)
     for sentence in sentences[:MAX_SENTENCES]:
         yield Evidence("scontrol show reservation" if " reserved: " in sentence else "sinfo -R", sentence)

@@ -1,4 +1,4 @@
-"""Changes of a failed job's request that `hpcrun why` can put in numbers, for ``hpcrun resubmit --fix``.
+"""Proposes changes to a failed job's request, for ``hpcrun resubmit --fix``: more time or memory, other nodes.
 
 A signature with the key ``change`` names what to change: ``time``, ``memory`` or ``exclude``.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 20.0
 FACTOR = 1.5
-"""Factor by which the requested time or memory is increased."""
+"""Factor by which the requested time or memory is multiplied."""
 
 _MEMORY_OF_JOB = re.compile(r"\b(?:Alloc|Req)?TRES=\S*?\bmem=([\d.]+)([KMGT]?)")
 _NODES_OF_JOB = re.compile(r"\bNumNodes=(\d+)")
@@ -45,7 +45,7 @@ class Proposal:
 
     Attributes:
         changes: New values of fields of `hpcrun.resources.Resources`.
-        cause: The cause of the failure, as the reason for these changes.
+        cause: The cause of the failure, which is the reason for these changes.
     """
 
     changes: dict[str, str]
@@ -53,23 +53,25 @@ class Proposal:
 
 
 def propose(explanations: Sequence[Explanation]) -> Proposal:
-    """Return the changes of options that prevent the same failure; of several jobs, the largest values.
+    """Return the changes of options that prevent the same failure; for several jobs, the largest values.
 
     Args:
         explanations: The explanations of one failed job, or of tasks of a sweep.
 
     Raises:
-        HpcrunError: No number follows from their failures.
+        HpcrunError: The failures imply no change of a resource.
     """
     if not any(explanation.state.finished for explanation in explanations):
         run, state = explanations[0].run, explanations[0].state
-        what = f"--fix: job {run.job_id or '-'} has not ended: {describe_state(state.name)}"
-        raise HpcrunError(what, hint="without --fix, it is submitted again at once", exit_code=1)
+        message = f"--fix: job {run.job_id or '-'} has not ended: {describe_state(state.name)}"
+        raise HpcrunError(message, hint="without --fix, hpcrun resubmit submits the job again at once", exit_code=1)
     proposals = [one for explanation in explanations if (one := _propose(explanation))]
     if not proposals:
         first = explanations[0]
         hint = f"hpcrun why {first.run.job_id or first.run.directory} says what to do; then give options yourself"
-        raise HpcrunError(f"--fix: no number follows from the failure: {first.headline}", hint=hint, exit_code=1)
+        raise HpcrunError(
+            f"--fix: the failure implies no change of an option:   {first.headline}", hint=hint, exit_code=1
+        )
     changes: dict[str, str] = {}
     for one in proposals:
         for name, value in one.changes.items():
@@ -85,7 +87,7 @@ def _merge(name: str, first: str, second: str) -> str:
 
 
 def _propose(explanation: Explanation) -> Proposal | None:
-    """Return the changes for the first diagnosis from which any follow."""
+    """Return the changes for the first diagnosis that implies a change."""
     run, kinds = explanation.run, {"time": _more_time, "memory": _more_memory, "exclude": _exclude_node}
     if explanation.is_healthy or not explanation.state.finished or not run.spec.is_recorded:
         return None
@@ -102,38 +104,38 @@ def _more_time(explanation: Explanation, resources: Resources, _diagnosis: Diagn
         limit = max(parse_time(time) for time in (explanation.state.limit, resources.time) if time)
     except ValueError:  # Slurm answered in another format, or not at all
         return None
-    longest = parse_time(_find_partition(explanation.run, resources).max_time or "UNLIMITED")
-    time = min(ceil(limit * FACTOR / 60) * 60, longest) if limit < inf else inf
+    longest_time = parse_time(_find_partition(explanation.run, resources).max_time or "UNLIMITED")
+    time = min(ceil(limit * FACTOR / 60) * 60, longest_time) if limit < inf else inf
     return {"time": _format_limit(time)} if limit < time < inf else None
 
 
 def _format_limit(seconds: float) -> str:
-    """Format a time limit with hours: Slurm reads 2:00 as two minutes, but people often as two hours."""
+    """Format a time limit with hours, because Slurm reads 2:00 as two minutes, but users may read it as two hours."""
     text = format_elapsed(seconds)
     return text if text.count(":") == 2 else f"0:{text.zfill(5)}"
 
 
 def _more_memory(explanation: Explanation, resources: Resources, _diagnosis: Diagnosis) -> dict[str, str] | None:
-    """Return the larger one of memory limit and used memory, times `FACTOR`."""
+    """Return `FACTOR` times the memory limit or the used memory, whichever is larger."""
     run = explanation.run
     option = next((name for name in MEMORY_OPTIONS if getattr(resources, name)), "mem")
-    given = getattr(resources, option)
+    requested = getattr(resources, option)
     retries = sum(
         start.more_memory for start in run.starts()
-    )  # slurm.bash requested FACTOR times as much at each retry
-    limit = parse_memory(given) * FACTOR**retries if given else _recorded_memory(run)
-    used = _used_memory(run, resources) if option == "mem" else 0
-    needed = float(ceil(max(limit, used) * FACTOR))
+    )  # slurm.bash multiplied the memory by FACTOR at each retry
+    limit = parse_memory(requested) * FACTOR**retries if requested else _recorded_memory(run)
+    used_memory = _used_memory(run, resources) if option == "mem" else 0
+    proposed_memory = float(ceil(max(limit, used_memory) * FACTOR))
     if option == "mem":
-        needed = min(needed, _find_partition(run, resources).memory or inf)
-    return {option: f"{needed:.0f}M"} if needed > limit else None
+        proposed_memory = min(proposed_memory, _find_partition(run, resources).memory or inf)
+    return {option: f"{proposed_memory:.0f}M"} if proposed_memory > limit else None
 
 
 def _find_partition(run: Run, resources: Resources) -> SlurmPartition:
     """Return the partition of a job; a partition without limits if it is unknown, or if the job names several."""
     slurm = SlurmClient(run.slurm_conf)
-    found = query_partitions(slurm, hardware=True, timeout=TIMEOUT_SECONDS) if run.scheduler.uses_slurm else []
-    return find_partition(found, resources.partition) or NO_PARTITION
+    partitions = query_partitions(slurm, hardware=True, timeout=TIMEOUT_SECONDS) if run.scheduler.uses_slurm else []
+    return find_partition(partitions, resources.partition) or NO_PARTITION
 
 
 def _recorded_memory(run: Run) -> float:
@@ -153,8 +155,8 @@ def _used_memory(run: Run, resources: Resources) -> float:
     table = ("sacct", "--noheader", "--parsable2", f"--jobs={run.job_id}", "--format=JobID,MaxRSS")
     rows = SlurmClient(run.slurm_conf).query_table(table, 2) or []
     sizes = (re.fullmatch(r"([\d.]+)([KMGT]?)", size) for _, size in rows)
-    most = max((_parse_size(size[1], size[2] or "K") for size in sizes if size), default=0)
-    return most * (resources.ntasks_per_node or 1)  # MaxRSS is the memory of one rank
+    largest_size = max((_parse_size(size[1], size[2] or "K") for size in sizes if size), default=0)
+    return largest_size * (resources.ntasks_per_node or 1)  # MaxRSS is the memory of one rank
 
 
 def _parse_size(number: str, unit: str) -> float:
@@ -162,23 +164,25 @@ def _parse_size(number: str, unit: str) -> float:
 
 
 def _exclude_node(explanation: Explanation, resources: Resources, diagnosis: Diagnosis) -> dict[str, str] | None:
-    bad = _bad_nodes(explanation.run, diagnosis)
-    if not bad:
+    bad_nodes = _bad_nodes(explanation.run, diagnosis)
+    if not bad_nodes:
         return None
-    before = expand_nodelist(resources.exclude) if resources.exclude and "/" not in resources.exclude else []
-    return {"exclude": fold_hosts({*before, *bad})}
+    excluded_nodes = expand_nodelist(resources.exclude) if resources.exclude and "/" not in resources.exclude else []
+    return {"exclude": fold_hosts({*excluded_nodes, *bad_nodes})}
 
 
 def _bad_nodes(run: Run, diagnosis: Diagnosis) -> list[str]:
-    """Return the nodes that failed: nodes named in the log, else the failed rank's node, else nodes that are down."""
+    """Return the failed nodes: nodes named in the log, else the node of the failed rank, else nodes that are down."""
     if diagnosis.nodes:
         return expand_nodelist(diagnosis.nodes)
     start, record = run.last_start(), run.exit_record()
     nodes = expand_nodelist(start.nodes) if start and start.nodes else []
-    failed = _FAILED_RANK.search(record.reason) if record else None
+    failed_rank = _FAILED_RANK.search(record.reason) if record else None
     if len(nodes) < 2:
         return nodes
-    if failed and failed[1] in nodes:
-        return [failed[1]]
-    down = slurm_nodes.find_unusable_nodes(SlurmClient(run.slurm_conf), nodes) if run.scheduler.uses_slurm else []
-    return down if len(down) < len(nodes) else []
+    if failed_rank and failed_rank[1] in nodes:
+        return [failed_rank[1]]
+    unusable_nodes = (
+        slurm_nodes.find_unusable_nodes(SlurmClient(run.slurm_conf), nodes) if run.scheduler.uses_slurm else []
+    )
+    return unusable_nodes if len(unusable_nodes) < len(nodes) else []

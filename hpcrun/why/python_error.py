@@ -29,9 +29,9 @@ _GRAPH_FRAME = re.compile(
     )(?:\ \ \*+)?\s*$""",
     re.VERBOSE,
 )
-"""A frame of code in a TensorFlow graph, within the message of the exception."""
+"""Matches a frame of code in a TensorFlow graph, within the message of the exception."""
 _OPERATION = re.compile(r"\{\{node (?!(?:Stateful)?PartitionedCall|IteratorGetNext)(?P<name>[^{}\s]+)\}\}")
-"""The operation of a TensorFlow graph that failed, within the message of the exception."""
+"""Matches the operation of a TensorFlow graph that failed, within the message of the exception."""
 _BOX = ("│", "╭", "╰")
 _IGNORED = re.compile(
     r"^(?:Exception (?:ignored|in thread) |Error in atexit|Error in sys\.excepthook|--- Logging error ---)"
@@ -43,7 +43,7 @@ _ERROR = re.compile(
 _SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
 _GROUP_MARK = re.compile(r"^\s*[|+][-+| ]{0,60}")
 _LINK = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
-_FOREIGN = re.compile(
+_LIBRARY_FILE = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python[\d.]+/|^<|/hpcrun/train/|/hpcrun/\w+\.py$|^[^/].*\.p(?:yx|xi)$|/bin/[^/]+$|/jobs?/_?entry"
 )
 _WRAPPERS = re.compile(
@@ -57,7 +57,7 @@ _STARTER_MESSAGE = re.compile(
     r"|DataLoader worker \(pid\S* [\d, ]+\) (?:exited|is killed)"
 )
 _THREAD_FAILED = re.compile(r"^StopIteration|Found: None$|\b(?:threads?|workers?|[Qq]ueue)\b")
-"""What the main thread says if a thread that makes its data has failed."""
+"""Matches an exception of the main thread whose cause is a thread that failed."""
 _LOST_PEER = re.compile(
     r"DistBackendError|NCCL (?:error|communicator)|Connection closed by peer|HorovodInternalError"
     r"|Horovod has been shut down|Connection reset by peer|Broken pipe|Gloo .*(?:timed out|reset)"
@@ -76,7 +76,7 @@ _DETAILS = re.compile(
     r"|Caught \w+ in .*|Traceback \(most recent call last\):|HDF5 error back trace|)$"
 )
 _CONTINUED = re.compile(r"^(?:Exception encountered: |Layer '.*' expected|Original error was: )")
-"""A further paragraph of an exception's message."""
+"""Matches the beginning of another paragraph of an exception's message."""
 _RANK_LABEL = re.compile(r"^(?:\S+: )?\[rank\d+\]:")
 _NO_MESSAGE = re.compile(
     r"^(?:$|Detected at node .*|Node: .*|\[\[\{\{.*|File \".*|Stack trace for op definition:.*|=+$"
@@ -94,8 +94,8 @@ class PythonError:
         error: The type and message of the exception.
         file: The user's file that raised the exception.
         number: The line number in this file.
-        first: The index of the first log line of the traceback, that of the exception's cause included.
-        handled: The index of a log line; tracebacks before this line are of exceptions that the program caught.
+        first: The index of the first log line of the traceback, including the traceback of the exception's cause.
+        handled: The index of a log line; tracebacks before this line belong to exceptions that the program caught.
         last: The index of the log line with the message.
         end: The index of the last log line of the message's paragraph.
         cause: The exception that caused this exception; empty if there is none.
@@ -132,15 +132,15 @@ class PythonError:
         return path if found and self.raised_in != self.file else ""
 
     @property
-    def says_nothing(self) -> bool:
-        """Whether the message is only a heading, so that earlier messages and warnings may be more informative."""
+    def is_uninformative(self) -> bool:
+        """Whether the message does not name the cause; then earlier messages and warnings may be more informative."""
         return self.error.endswith((": Graph execution error:", "root error(s) found."))
 
     @property
-    def whose(self) -> str:
-        """``own``; ``peer`` if it only reports that another rank failed; ``wrapper`` if it reports another process.
+    def kind(self) -> str:
+        """``own``: the program's error; ``peer``: a report that a rank failed; ``wrapper``: that a process failed.
 
-        ``ignored`` if Python ignored it, as in a destructor.
+        ``ignored`` for an exception that Python ignored, as in a destructor.
         """
         if self.ignored and not self.in_thread:
             return "ignored"
@@ -152,19 +152,18 @@ class PythonError:
 
 
 def find_python_error(logs: Sequence[Log]) -> PythonError | None:
-    """Return the most informative exception: the last that does more than report the failure of another process.
+    """Return the most informative exception: the last that does not only report the failure of another process.
 
-    If PyTorch labels ranks, return the first exception: each exception ended its rank, and the first rank's end made
-    the other ranks fail.
+    If PyTorch labels lines with ranks, return the first exception: it ended its rank, and made the other ranks fail.
     """
-    found = [error for log in logs if "Traceback (" in log.text or '  File "' in log.text for error in _parse(log)]
-    of_threads = [error for error in found if error.in_thread and error.whose == "own"]
-    found = [error for error in found if not error.ignored] or found
-    if of_threads and all(error.whose == "wrapper" or _THREAD_FAILED.search(error.error) for error in found):
-        found = of_threads  # the main thread then raises only that a thread has failed
-    found = [error for error in found if not error.late] or found
-    for whose in ("own", "peer", "wrapper", "ignored"):
-        if errors := [error for error in found if error.whose == whose]:
+    exceptions = [error for log in logs if "Traceback (" in log.text or '  File "' in log.text for error in _parse(log)]
+    thread_exceptions = [error for error in exceptions if error.in_thread and error.kind == "own"]
+    exceptions = [error for error in exceptions if not error.ignored] or exceptions
+    if thread_exceptions and all(error.kind == "wrapper" or _THREAD_FAILED.search(error.error) for error in exceptions):
+        exceptions = thread_exceptions  # the exception of the main thread then only reports that a thread has failed
+    exceptions = [error for error in exceptions if not error.late] or exceptions
+    for kind in ("own", "peer", "wrapper", "ignored"):
+        if errors := [error for error in exceptions if error.kind == kind]:
             log = next(log for log in logs if log.name == errors[0].log)
             errors = [error for error in errors if error.log == log.name]
             labelled = [error for error in errors if _RANK_LABEL.match(log.lines[error.last])]
@@ -174,15 +173,15 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
 
 def _parse(log: Log) -> list[PythonError]:
     """Return the exceptions of a log in order; of a chain of exceptions, only the last."""
-    lines, errors, index, linked = log.text.split("\n"), list[PythonError](), 0, ""
-    cancelled = next((number for number, line in enumerate(lines) if _CANCELLED.match(line)), len(lines))
+    lines, errors, index, link_text = log.text.split("\n"), list[PythonError](), 0, ""
+    cancellation_index = next((number for number, line in enumerate(lines) if _CANCELLED.match(line)), len(lines))
     while index < len(lines):
         line = lines[index]
         if 'File "' not in line and "Traceback (" not in line and "exception" not in line:
             index += 1
             continue
         if link := _LINK.match(_GROUP_MARK.sub("", line)):
-            linked = link[0] if errors else ""
+            link_text = link[0] if errors else ""
         if not (_START.match(line) or _FRAME.match(line)):
             index += 1
             continue
@@ -191,36 +190,45 @@ def _parse(log: Log) -> list[PythonError]:
             index += 1
             continue
         index = error.last + 1
-        if linked:
-            start = error.first if linked.startswith("During") else errors[-1].handled
+        if link_text:
+            start = error.first if link_text.startswith("During") else errors[-1].handled
             error = replace(_join(errors.pop(), error), handled=start)
-        errors.append(replace(error, late=error.first > cancelled))
-        linked = ""
+        errors.append(replace(error, late=error.first > cancellation_index))
+        link_text = ""
     return errors
 
 
 def _join(first: PythonError, error: PythonError) -> PythonError:
-    """Merge an exception of a chain with the exception that follows from it."""
-    if first.whose == "own" and error.whose != "own":
-        return replace(first, end=error.end)  # such as a KeyboardInterrupt while a handler of the first one waited
+    """Merge an exception of a chain with the exception that it caused."""
+    if first.kind == "own" and error.kind != "own":
+        # such as a KeyboardInterrupt while a handler of the first exception waited
+        return replace(first, end=error.end)
     root = first.cause or first.error
-    # a pool raises the exception of its worker again, far from the line that raised it
-    is_first = root == error.error or _FOREIGN.search(error.file)
-    where = first if is_first and not _FOREIGN.search(first.file) else error
+    # a pool raises its worker's exception again, at a line that did not cause it
+    is_first = root == error.error or _LIBRARY_FILE.search(error.file)
+    raised_error = first if is_first and not _LIBRARY_FILE.search(first.file) else error
     cause = "" if root == error.error else root
     hint = error.hint or first.hint
     return replace(
-        error, file=where.file, number=where.number, code=where.code, first=first.first, cause=cause, hint=hint
+        error,
+        file=raised_error.file,
+        number=raised_error.number,
+        code=raised_error.code,
+        first=first.first,
+        cause=cause,
+        hint=hint,
     )
 
 
 def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
     """Return the exception whose traceback starts at a line."""
-    has_head = bool(_START.match(lines[start]))
-    indent = lines[start][: len(lines[start]) - len(lines[start].lstrip())] if has_head else ""  # in torchrun's table
+    has_heading = bool(_START.match(lines[start]))
+    indent = (
+        lines[start][: len(lines[start]) - len(lines[start].lstrip())] if has_heading else ""
+    )  # in torchrun's table
     frames: list[tuple[str, str, str]] = []
     limit = min(start + 600, len(lines))
-    for index in range(start + has_head, limit):
+    for index in range(start + has_heading, limit):
         line = _GROUP_MARK.sub("", lines[index].removeprefix(indent))
         if frame := _FRAME.match(line):
             file, boxed, cell = frame["file"], frame["boxed"], frame["notebook"] or frame["cell"]
@@ -232,35 +240,37 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         if _START.match(line):
             return None
         match = _ERROR.match(line)
-        if not match or not frames or not (has_head or _SYNTAX.match(line)):
-            if has_head and frames and not match:
+        if not match or not frames or not (has_heading or _SYNTAX.match(line)):
+            if has_heading and frames and not match:
                 continue  # output of other ranks between the lines
             return None
         if match["message"] is None:
             message, last = find_condition(match["type"], lines[start + 1 : index], frames), index
         else:
             message, last = _message(lines, index, match["message"])
-        end = last
-        while end + 1 < len(lines) and end < last + 12 and not _START.match(lines[end + 1]):
-            if not lines[end + 1].strip() and not any(map(_CONTINUED.match, lines[end + 2 : end + 3])):
+        end_index = last
+        while end_index + 1 < len(lines) and end_index < last + 12 and not _START.match(lines[end_index + 1]):
+            if not lines[end_index + 1].strip() and not any(
+                map(_CONTINUED.match, lines[end_index + 2 : end_index + 3])
+            ):
                 break
-            end += 1
+            end_index += 1
         raised_in = frames[-1][0]
         in_graph = filter(None, map(_GRAPH_FRAME.match, lines[index + 1 : last]))
         frames += [
             (found["file"] or found["old_file"], found["number"] or found["old_number"], "") for found in in_graph
         ]
-        own = [frame for frame in frames if not _FOREIGN.search(frame[0])]
+        user_frames = [frame for frame in frames if not _LIBRARY_FILE.search(frame[0])]
         is_syntax = bool(_SYNTAX.match(line))
-        named = [frame for frame in frames if not frame[0].startswith("<")]  # not <string>, <frozen importlib>
-        file, number, code = frames[-1] if is_syntax else (own or named or frames)[-1]
+        file_frames = [frame for frame in frames if not frame[0].startswith("<")]  # not <string>, <frozen importlib>
+        file, number, code = frames[-1] if is_syntax else (user_frames or file_frames or frames)[-1]
         has_type = message.startswith(f"{match['type']}: ")
         text = message if has_type else f"{match['type']}: {message}" if message else match["type"]
-        before = lines[start - 1] if start else ""
-        ignored, in_thread = bool(_IGNORED.match(before)), before.startswith("Exception in thread ")
-        operation, hint = _find_operation("\n".join(lines[index : end + 1])), find_hint(lines, index, end)
+        previous_line = lines[start - 1] if start else ""
+        ignored, in_thread = bool(_IGNORED.match(previous_line)), previous_line.startswith("Exception in thread ")
+        operation, hint = _find_operation("\n".join(lines[index : end_index + 1])), find_hint(lines, index, end_index)
         return PythonError(
-            name, text[:MAX_MESSAGE], file, number, start, last, end,
+            name, text[:MAX_MESSAGE], file, number, start, last, end_index,
             hint=hint, code=code, operation=operation, ignored=ignored, in_thread=in_thread,
             raised_in=raised_in,
         )  # fmt: skip
@@ -279,20 +289,20 @@ def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
         follows = lines[index + 1].strip() if message.rstrip().endswith(":") and index + 1 < len(lines) else ""
         is_text = follows[:1].isalnum() and not _START.match(follows)
         return f"{message.strip()} {follows}" if is_text else message.strip(), index
-    for number in range(index + 1, min(index + 80, len(lines))):
-        line = _GROUP_MARK.sub("", lines[number]).strip()
-        if "[[{{" in line and number > index + 1:
+    for end_index in range(index + 1, min(index + 80, len(lines))):
+        line = _GROUP_MARK.sub("", lines[end_index]).strip()
+        if "[[{{" in line and end_index > index + 1:
             break
         if _START.match(line) or _LINK.match(line):
             break
     else:
-        number = min(index + 80, len(lines))
-    after_node = [n for n in range(index, number) if lines[n].startswith("Node: ")]
-    first = after_node[0] + 1 if after_node else index + 1
-    for position in range(first, number):
+        end_index = min(index + 80, len(lines))
+    after_node = [n for n in range(index, end_index) if lines[n].startswith("Node: ")]
+    start_index = after_node[0] + 1 if after_node else index + 1
+    for position in range(start_index, end_index):
         line = lines[position].strip()
-        before = lines[max(position - 1, 0)]
-        is_code = lines[position][:1].isspace() and ("File " in before or _GRAPH_FRAME.match(before))
+        previous_line = lines[max(position - 1, 0)]
+        is_code = lines[position][:1].isspace() and ("File " in previous_line or _GRAPH_FRAME.match(previous_line))
         if _NO_MESSAGE.match(line) or is_code or line.startswith("File ") or _GRAPH_FRAME.match(lines[position]):
             continue
         return re.sub(r"^\(\d+\)\s+", "", line), position

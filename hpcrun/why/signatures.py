@@ -2,26 +2,24 @@
 
 An entry of a table has
 
-- ``name``: a word for scripts;
-- ``clues``: each clue alone identifies the cause. A clue is a set of conditions that must all hold: ``state``,
-  ``reason`` and ``cancelled_by`` are regular expressions that match the whole value of the scheduler (or the exit
-  record), ``scheduler`` and ``launcher`` are names, ``exit_code`` is a list, ``started = false`` means that the job
-  script has not started, ``gpus = true`` that the job requested GPUs, ``disk_full = true`` that the file system of the
-  run directory is full, so that the end of a log may be missing, ``exception`` is the kind of exception that ended the
-  program (``own``, ``peer``, ``wrapper`` or ``ignored``: `hpcrun.why.python_error.PythonError.whose`), and ``log`` is a
-  regular expression that is searched for in the ends of the logs;
-- ``summary`` and ``fix``: the cause, and the solution. Names in braces, such as ``{job_id}``, are replaced by facts of
-  the job (`hpcrun.why.job_facts.JobFacts.template_values`), and by the named groups of the clue. ``{advice}`` (in
-  brackets) and ``{remedy}`` (at the beginning of a sentence) are the advice on the exception in the group ``error``;
-  ``{meaning}`` is the meaning of the message in the group ``what`` (`hpcrun.why.message_advice`);
-- ``brief``: a few words for tables, if Slurm's reason alone identifies the cause;
-- ``general = true``: ignored if a more specific signature matches; only the first general match counts;
-- ``root = true``: listed before the last exception, because this cause leads to many exceptions;
-- ``hang = true``: listed first if the job reached its time limit, as the cause of that, unless the program made
-  progress after the message;
-- ``hint = true``: listed after all other causes, because it is often harmless or a consequence;
-- ``change``: the value of the request to change: ``time``, ``memory`` or ``exclude`` (`hpcrun.why.proposal`);
-- ``always = true``: also searched for in jobs that run or completed.
+- ``name``: an identifier for scripts; - ``clues``: each clue alone identifies the cause. A clue is a set of conditions
+  that must all hold: ``state``, ``reason`` and ``cancelled_by`` are regular expressions that match the whole value of
+  the scheduler (or the exit record), ``scheduler`` and ``launcher`` are names, ``exit_code`` is a list, ``started =
+  false`` means that the job script has not started, ``gpus = true`` that the job requested GPUs, ``disk_full = true``
+  that the file system of the run directory is full, so that the end of a log may be missing, ``exception`` is the kind
+  of exception that ended the program (``own``, ``peer``, ``wrapper`` or ``ignored``:
+  `hpcrun.why.python_error.PythonError.kind`), and ``log`` is a regular expression that is searched for in the ends of
+  the logs; - ``summary`` and ``fix``: the cause, and the solution. Names in braces, such as ``{job_id}``, are replaced
+  by facts of the job (`hpcrun.why.job_facts.JobFacts.template_values`), and by the named groups of the clue.
+  ``{advice}`` (in brackets) and ``{remedy}`` (at the beginning of a sentence) are the advice on the exception in the
+  group ``error``; ``{meaning}`` is the meaning of the message in the group ``what`` (`hpcrun.why.message_advice`); -
+  ``brief``: a few words for tables, if Slurm's reason alone identifies the cause; - ``general = true``: ignored if a
+  more specific signature matches; only the first general match counts; - ``root = true``: listed before the last
+  exception, because this cause leads to many exceptions; - ``hang = true``: listed first if the job reached its time
+  limit, as the cause of that, unless the program made progress after the message; - ``hint = true``: listed after all
+  other causes, because it is often harmless or a consequence; - ``change``: the value of the request to change:
+  ``time``, ``memory`` or ``exclude`` (`hpcrun.why.proposal`); - ``always = true``: also searched for in jobs that run
+  or completed.
 
 The files of a table are read in the order of their names; `hpcrun.why.ranking` orders the causes that it finds.
 """
@@ -38,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.secrets import mask
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.exception_advice import advise
-from hpcrun.why.exception_text import is_order
+from hpcrun.why.exception_text import is_instruction
 from hpcrun.why.literals import compile_pattern, may_match
 from hpcrun.why.message_advice import advise as advise_on_message
 
@@ -62,7 +60,7 @@ class Diagnosis:
         evidence: The lines that support the diagnosis.
         fix: Instructions that solve the problem.
         cause: The summary without job-specific values, by which jobs are grouped.
-        change: The kind of value to change in the request, such as ``time`` or ``memory``; empty if none follows.
+        change: The kind of value to change in the request, such as ``time`` or ``memory``; empty if no change helps.
         nodes: The nodes that a log names as the cause; empty if it names none.
     """
 
@@ -111,7 +109,7 @@ class LogText:
 
 @dataclass(frozen=True)
 class Signature:
-    """One entry of a table; see the module docstring."""
+    """An entry of a table; see the module docstring."""
 
     name: str
     clues: tuple[dict[str, Any], ...]
@@ -127,28 +125,28 @@ class Signature:
 
     @cached_property
     def log_patterns(self) -> frozenset[str]:
-        """The regular expressions of the signature's clues; empty if a clue needs no log."""
+        """The regular expressions for logs in the signature's clues; empty if one of the clues needs no log."""
         patterns = frozenset(clue["log"] for clue in self.clues if "log" in clue)
         return patterns if all("log" in clue for clue in self.clues) else frozenset()
 
     def matches(self, facts: JobFacts, texts: Sequence[LogText] = ()) -> list[Match]:
-        """Return the match of the first condition that is met; if it is a job state, also the first match in a log."""
-        possible = (clue for clue in self.clues if "log" not in clue or _may_match(clue["log"], texts))
-        matches = (match for clue in possible if (match := _match_clue(clue, facts, texts)))
-        first = next(matches, None)
-        if first is None:
+        """Return the match of the first clue that holds; if it is a job state, also the first match in a log."""
+        candidates = (clue for clue in self.clues if "log" not in clue or _may_match(clue["log"], texts))
+        matches = (match for clue in candidates if (match := _match_clue(clue, facts, texts)))
+        first_match = next(matches, None)
+        if first_match is None:
             return []
-        if first.evidence is not facts.scheduler_report:
-            return [first]
+        if first_match.evidence is not facts.scheduler_report:
+            return [first_match]
         # a line of a log is more specific than a state
-        return [first, *[other for other in matches if other.evidence is not facts.scheduler_report][:1]]
+        return [first_match, *[other for other in matches if other.evidence is not facts.scheduler_report][:1]]
 
     def diagnose(self, facts: JobFacts, matches: Sequence[Match]) -> Diagnosis:
-        """Return the diagnosis of a job that the matches support."""
+        """Return the diagnosis of a job, with the matches as evidence."""
         values = {**facts.template_values, **matches[0].groups}
         if "{meaning}" in self.fix:
             meaning = advise_on_message(values["what"]) or advise_on_message(matches[-1].evidence.line)
-            meaning = meaning or _find_order(facts, matches[-1])
+            meaning = meaning or _find_instruction(facts, matches[-1])
             values["meaning"] = f"{meaning}; " if meaning else ""
         cause = self.summary.format_map({**values, **dict.fromkeys(JOB_SPECIFIC_VALUES, "...")}).replace(
             str(facts.run.directory), "..."
@@ -179,14 +177,16 @@ def reason_code(reason: str) -> str:
 @cache
 def describe_reason(reason: str) -> str:
     """Return Slurm's reason for a pending job, with a short description if it is known; empty without a reason."""
-    known = ((signature.brief, clue) for signature in load_table("pending") for clue in signature.clues)
-    words = (brief for brief, clue in known if "reason" in clue and re.fullmatch(clue["reason"], reason_code(reason)))
-    first = next(words, "") if reason else ""
-    return f"{reason_code(reason)} ({first})" if first else reason
+    reason_clues = ((signature.brief, clue) for signature in load_table("pending") for clue in signature.clues)
+    descriptions = (
+        brief for brief, clue in reason_clues if "reason" in clue and re.fullmatch(clue["reason"], reason_code(reason))
+    )
+    description = next(descriptions, "") if reason else ""
+    return f"{reason_code(reason)} ({description})" if description else reason
 
 
 def _match_clue(clue: dict[str, Any], facts: JobFacts, texts: Sequence[LogText]) -> Match | None:
-    """Return the match of a clue if it holds; None otherwise."""
+    """Return the match of a clue if all its conditions hold; else None."""
     groups: dict[str, str] = {}
     for key in ("state", "reason", "cancelled_by", "scheduler", "launcher"):
         if key in clue:
@@ -204,9 +204,9 @@ def _match_clue(clue: dict[str, Any], facts: JobFacts, texts: Sequence[LogText])
     return Match(groups, facts.disk_full_evidence if "disk_full" in clue else facts.scheduler_report)
 
 
-def _match_exception(whose: str, facts: JobFacts) -> Match | None:
+def _match_exception(kind: str, facts: JobFacts) -> Match | None:
     error = facts.python_error
-    if error is None or error.whose != whose:
+    if error is None or error.kind != kind:
         return None
     log = next(log for log in facts.logs if log.name == error.log)
     groups = {"error": error.error, "file": error.file, "number": error.number}
@@ -225,7 +225,7 @@ def _describe_advice(error: str) -> str:
 
 
 def _search_logs(pattern: str, texts: Sequence[LogText], groups: dict[str, str]) -> Match | None:
-    """Return the last match of a pattern in the first log that has one."""
+    """Return the last match of a pattern in the first log that contains a match."""
     for text in texts:
         match = None
         if pattern not in text.patterns:
@@ -233,24 +233,24 @@ def _search_logs(pattern: str, texts: Sequence[LogText], groups: dict[str, str])
         for match in compile_pattern(pattern).finditer(text.text):  # noqa: B007
             pass
         if match:
-            number = text.log.line_number(match)
-            found = Evidence(text.log.name, text.log.line(number))
-            named = {name: re.sub(r"\s*\n\s*", " ", value) for name, value in match.groupdict("").items()}
-            if "advice" in named:
-                named["advice"] = _describe_advice(named["error"])
-            if "remedy" in named:
-                named["remedy"] = f"{remedy}; " if (remedy := advise(named["error"])) else ""
-            return Match({**groups, **named}, found, (text.log.name, number))
+            index = text.log.line_number(match)
+            evidence = Evidence(text.log.name, text.log.line(index))
+            named_groups = {name: re.sub(r"\s*\n\s*", " ", value) for name, value in match.groupdict("").items()}
+            if "advice" in named_groups:
+                named_groups["advice"] = _describe_advice(named_groups["error"])
+            if "remedy" in named_groups:
+                named_groups["remedy"] = f"{remedy}; " if (remedy := advise(named_groups["error"])) else ""
+            return Match({**groups, **named_groups}, evidence, (text.log.name, index))
     return None
 
 
-def _find_order(facts: JobFacts, match: Match) -> str:
-    """Return what the line after a message says to do; empty if it says nothing of that kind."""
+def _find_instruction(facts: JobFacts, match: Match) -> str:
+    """Return the instruction in the line after a message; empty if the line contains no instruction."""
     if match.line is None:
         return ""
     log = next(log for log in facts.logs if log.name == match.line[0])
     following = log.line(match.line[1] + 1) if match.line[1] + 1 < len(log.lines) else ""
-    return f"its next line says: {following}" if is_order(following) else ""
+    return f"its next line says: {following}" if is_instruction(following) else ""
 
 
 def _may_match(pattern: str, texts: Sequence[LogText]) -> bool:

@@ -1,4 +1,4 @@
-"""Finds the line of the site file that set a key, as recorded at the submission of a run."""
+"""Finds the site file and line that set a key, as recorded when a run was submitted."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def find_origin(run: Run, key: str) -> str:
-    """Return ``file:line`` of a key or of a key in its table; if only a shipped file sets it, a file for an override.
+    """Return ``file:line`` of a key or of a key in its table; for a key of a shipped file, a file to override it.
 
     Args:
-        run: The run, whose partition, QoS, constraint and account may have their own values.
+        run: The run; the site may have different values for its partition, QoS, constraint and account.
         key: The key's path, such as ``container.runtime``.
     """
     site = run.spec.site.name or "not set"

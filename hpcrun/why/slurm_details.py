@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hpcrun.jobs.runs import Run
 
-TIMEOUT_SECONDS = 20.0  # without an answer, the explanation lacks these details
+TIMEOUT_SECONDS = 20.0  # if Slurm does not answer, the explanation lacks these details
 
 
 def _query_table(run: Run, columns: int, *command: str) -> list[list[str]]:
@@ -26,16 +26,16 @@ def _query_table(run: Run, columns: int, *command: str) -> list[list[str]]:
 
 
 def find_cancellers(runs: Sequence[Run]) -> dict[Run, str]:
-    """Return the users who cancelled jobs, except for jobs without accounting and jobs that Slurm itself cancelled.
+    """Return the user who cancelled each job; jobs without accounting and jobs that Slurm cancelled are left out.
 
     Args:
         runs: Jobs, or tasks of arrays; each Slurm cluster is queried once.
     """
     found: dict[Run, str] = {}
     for conf in dict.fromkeys(run.slurm_conf for run in runs):
-        cancelled = [run for run in runs if run.slurm_conf == conf]
-        who = _find_cancellers_in_slurm(cancelled)
-        found |= {run: who[str(run.job_id)] for run in cancelled if run.job_id in who}
+        cancelled_runs = [run for run in runs if run.slurm_conf == conf]
+        users = _find_cancellers_in_slurm(cancelled_runs)
+        found |= {run: users[str(run.job_id)] for run in cancelled_runs if run.job_id in users}
     return found
 
 
@@ -49,7 +49,7 @@ def _find_cancellers_in_slurm(runs: Sequence[Run]) -> dict[str, str]:
         if not (named and cancelled):
             continue
         array, numbers = named.groups()
-        with suppress(HpcrunError):  # raised for a long list of numbers, which Slurm ends with dots
+        with suppress(HpcrunError):  # Slurm abbreviates a long list of numbers with dots, which cannot be parsed
             # all tasks that never started share a row: 1234_[3-5,9%2]
             tasks = nodelist.expand_nodelist(f"[{numbers}]") if numbers else []
             who |= dict.fromkeys([f"{array}_{task}" for task in tasks] or [array], name_of_uid(int(cancelled[1])))
@@ -74,7 +74,7 @@ class PendingJob(NamedTuple):
 
 
 def query_pending_job(run: Run) -> PendingJob | None:
-    """Return a pending job; None if Slurm does not answer."""
+    """Return squeue's columns about a pending job; None if Slurm does not answer."""
     table = ("squeue", "--noheader", f"--jobs={run.job_id}", "--format=%S|%P|%Q|%E|%q|%a|%D|%C|%m|%b|%l|%v")
     columns = len(PendingJob._fields)
     rows = (
@@ -99,8 +99,8 @@ def describe_pending(run: Run, job: PendingJob, *, count_jobs_ahead: bool) -> li
         details.append(Evidence("squeue --start", f"expected to start at {job.start}, unless the queue changes"))
     if count_jobs_ahead and (ahead := _count_jobs_ahead(run, job.partition, job.priority)) is not None:
         jobs = "1 pending job is" if ahead == 1 else f"{ahead or 'no'} pending jobs are"
-        where = f"partition {job.partition}"
-        details.append(Evidence("squeue", f"{jobs} ahead of it in {where}, of the jobs visible to you"))
+        partition = f"partition {job.partition}"
+        details.append(Evidence("squeue", f"{jobs} ahead of it in {partition}, of the jobs visible to you"))
     return details
 
 
@@ -109,5 +109,5 @@ def _count_jobs_ahead(run: Run, partition: str, priority: str) -> int | None:
     table = ("squeue", "--noheader", "--states=PENDING", f"--partition={partition}", "--format=%Q|%i")
     rows = _query_table(run, 2, *table)
     jobs = [(-int(value), int(found[0])) for value, job in rows if value.isdigit() and (found := re.match(r"\d+", job))]
-    mine = -int(priority), int(re.split(r"\D", str(run.job_id))[0])
-    return sum(job < mine for job in jobs) if jobs else None
+    sort_key = -int(priority), int(re.split(r"\D", str(run.job_id))[0])
+    return sum(job < sort_key for job in jobs) if jobs else None

@@ -1,4 +1,4 @@
-"""Groups tasks of a sweep that have the same explanation, except for numbers in it."""
+"""Groups tasks of a sweep whose explanations differ only in numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TaskGroup:
     """Tasks with the same explanation.
 
     Attributes:
-        explanations: The explanations of the tasks; the first one represents the group.
+        explanations: The explanations of the tasks; the first explanation represents the group.
     """
 
     explanations: tuple[Explanation, ...]
@@ -59,7 +59,7 @@ class TaskGroup:
         return f"{tasks} {outcome}{self.first.reason.replace(self.first.diagnosis.summary, _merge(causes))}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON object for a group: the explanation of the first task, and all tasks of the group."""
+        """Return the JSON object for a group: the explanation of its first task, and the list of its tasks."""
         values = {key: value for key, value in self.first.as_json().items() if key != "job_id"}
         return {**values, "headline": self.headline, "tasks": [task.summary() for task in self.tasks]}
 
@@ -83,11 +83,17 @@ def _cause(explanation: Explanation) -> str:
 
 def _merge(causes: Iterable[str]) -> str:
     """Merge causes that differ only in numbers, with ``...`` in place of these numbers."""
-    parts = zip(*map(_NUMBER.split, causes), strict=True)
-    return "".join(values[0] if len(set(values)) == 1 else "..." for values in parts)
+    text_parts = zip(*map(_NUMBER.split, causes), strict=True)
+    return "".join(values[0] if len(set(values)) == 1 else "..." for values in text_parts)
 
 
 def _sort_key(group: TaskGroup) -> tuple[int, int]:
-    first = group.first
-    kind = 0 if first.diagnosis.summary and first.outcome != "waits" else 1 if first.outcome == "waits" else 2
+    explanation = group.first
+    kind = (
+        0
+        if explanation.diagnosis.summary and explanation.outcome != "waits"
+        else 1
+        if explanation.outcome == "waits"
+        else 2
+    )
     return kind, -len(group.explanations)

@@ -541,7 +541,7 @@ def test_a_restarted_job_is_cleaned_on_the_nodes_of_all_its_starts(fake_slurm):
     (run.directory / "starts.jsonl").write_text("".join(f"{json.dumps(start)}\n" for start in starts))
     fake_slurm.write_exit_record(run)
     fake_slurm.set_queue(("9", "COMPLETED", "None", "n[2-3]", "1:00"))
-    ((target,), _) = select_targets(["9"], everything=False, hostfile=None)
+    ((target,), _) = select_targets(["9"], all_jobs=False, hostfile=None)
     assert set(target.nodes) == {"n1", "n2", "n3"}
     environ = {"HPCRUN_RUN_DIR": str(run.directory)}
     before, after, other = (Process(1, 1, 1, 1, "a", {**environ, "SLURM_JOB_ID": job}, None) for job in ("5", "9", "7"))
@@ -582,7 +582,7 @@ def test_records_that_somebody_else_can_write_are_not_acted_on(fake_slurm, cli, 
     code, _, err = cli("cleanup", "--force")
     assert (code, f"{file} is not used: everybody" in err, "nothing to clean up" in err) == (0, True, True)
     assert cli("site", "allow", str(file), "--yes")[0] == 0
-    assert select_targets(["9"], everything=False, hostfile=None)[0][0].nodes == ("n1",)
+    assert select_targets(["9"], all_jobs=False, hostfile=None)[0][0].nodes == ("n1",)
 
 
 @pytest.mark.usefixtures("open_root")

@@ -70,11 +70,11 @@ def test_fix_requests_what_why_proposes(ended, cli, fake_slurm, job, option):
 
 
 @pytest.mark.parametrize(("job", "words"), [
-    ({"state": "FAILED", "log": "ModuleNotFoundError: No module named 'x'\n"}, "no number follows from the failure"),
-    ({"state": "COMPLETED"}, "no number follows from the failure"),
-    ({"state": "TIMEOUT", "limit": "2:00:00", "partition": "tiny"}, "no number follows from the failure"),
-    ({"state": "OUT_OF_MEMORY", "mem": "4000M"}, "no number follows from the failure"),
-    ({"state": "OUT_OF_MEMORY"}, "no number follows from the failure"),
+    ({"state": "FAILED", "log": "ModuleNotFoundError: No module named 'x'\n"}, "the failure implies no change"),
+    ({"state": "COMPLETED"}, "the failure implies no change"),
+    ({"state": "TIMEOUT", "limit": "2:00:00", "partition": "tiny"}, "the failure implies no change"),
+    ({"state": "OUT_OF_MEMORY", "mem": "4000M"}, "the failure implies no change"),
+    ({"state": "OUT_OF_MEMORY"}, "the failure implies no change"),
     ({"state": "RUNNING"}, "has not ended: running"),
 ])  # fmt: skip
 def test_without_a_number_there_is_one_error(ended, cli, fake_slurm, job, words):

@@ -418,7 +418,7 @@ def test_one_of_two_concurrent_updates_is_refused(lab, cli):
     layer = layers.find_layer("hpcrun-sites")
     with layers.stage_update(layer, None) as change:
         cli("site", "update", "--yes")
-        with pytest.raises(HpcrunError, match="changed by another command meanwhile"):
+        with pytest.raises(HpcrunError, match="changed by another command"):
             layers.apply_change(change)
     assert description("ours") == "second"
 

@@ -191,8 +191,11 @@ def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers)
         ('[partitions.p]\ndata = {a = "x"}', "data is a top-level table: [data]\n"),
         ('[slurm]\npartion = "gpu"\ntime = "1"', "unknown key slurm; its keys belong to [defaults]\n"),
         ('[sbatch]\npartition = "gpu"', "expected a list: [...]; its keys belong to [defaults]"),
-        ('[site]\nname = "x"', "unknown key site; its keys are top-level ones: leave out [site]\n"),
-        ('[settings]\nrun_root = "/x"', "unknown key settings; its keys are top-level ones: leave out [settings]\n"),
+        ('[site]\nname = "x"', "unknown key site; its keys belong to the top level: leave out [site]\n"),
+        (
+            '[settings]\nrun_root = "/x"',
+            "unknown key settings; its keys belong to the top level: leave out [settings]\n",
+        ),
         ('partion = "gpu"', "unknown key partion; did you mean defaults.partition?\n"),
         ('acount = "lab"', "unknown key acount; did you mean defaults.account?\n"),
         ('mpi.library = "OpenMPI"', "'parastation' or 'mvapich'; did you mean \"openmpi\"?"),

@@ -470,7 +470,7 @@ def test_cancel_distinguishes_new_jobs_from_requeued_ones(cli, fake_slurm):
     fake_slurm.set_queue(*((number, "PENDING", "BeginTime", "", "0:00") for number in (1, 2)))
     _, _, err = cli("cancel", "1", "2")
     assert "job 1 (new) is cancelled: it did not run\n" in err
-    assert "job 2 (again) is cancelled: it was pending again after a requeue; its checkpoint, if any, is kept" in err
+    assert "job 2 (again) is cancelled: it was pending after a requeue; its checkpoint, if any, is kept" in err
 
 
 def test_scripts_of_older_versions_get_no_signal_that_kills_them(cli, fake_slurm):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcrun.cli import output
-from hpcrun.cli.table_layout import GAP, lay_out
+from hpcrun.cli.table_layout import COLUMN_GAP, lay_out
 
 COLUMNS = ("job", "name", "site", "state", "ranks", "reason")
 JOBS = [
@@ -87,7 +87,7 @@ def test_the_end_of_a_path_is_shown(shown):
 
 
 def test_a_pipe_gets_all_columns_on_one_line(capsys):
-    output.table(COLUMNS, JOBS, optional=("ranks",))
+    output.table(COLUMNS, JOBS, optional_columns=("ranks",))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4
     assert lines[0].split() == list(COLUMNS)
@@ -97,4 +97,4 @@ def test_a_pipe_gets_all_columns_on_one_line(capsys):
 def test_any_table_fits(rows, width):
     for lines in lay_out(rows, width):
         assert 1 <= len(lines) <= 2
-        assert all(len(GAP.join(line)) <= width for line in lines)
+        assert all(len(COLUMN_GAP.join(line)) <= width for line in lines)

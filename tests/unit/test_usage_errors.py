@@ -229,7 +229,7 @@ MISTAKES = {
     "submit help": "HINT: hpcrun submit --help explains the command",
     "submit lenet5 -w node[1-2 --site slurm": "ERROR: --nodelist: 'node[1-2' is not a nodelist: its brackets",
     "submit lenet5 --exclude n[9-1] --site slurm": "ERROR: --exclude: 'n[9-1]' is not a nodelist: the range 9-1",
-    "cleanup --node n1": "hpcrun cleanup JOB visits all nodes of the job",
+    "cleanup --node n1": "hpcrun cleanup JOB cleans all nodes of the job",
     "resume 3 --time 10": "hpcrun resubmit JOB --time=2:00:00 starts it again with other resources",
     "logs 5 --lines x": "ERROR: --lines=x: not a whole number",
     "resubmit": "JOB is missing\nHINT: for example: hpcrun resubmit last",

@@ -204,7 +204,7 @@ def test_a_slow_clock_does_not_make_a_rank_silent(job):
 def test_the_remaining_time_is_estimated(said, left):
     known = {"epochs": 10, "steps": 10, "step_seconds": 1.0, "first": [1, 0], "phase": "training"}
     heartbeat = Heartbeat(rank=0, every=EVERY, time=0.0, **known | said)
-    found = measure_progress([], heartbeat, newer=True, age=0.0).seconds_left
+    found = measure_progress([], heartbeat, is_newer=True, heartbeat_age=0.0).seconds_left
     assert found == (left if left is None else pytest.approx(left))
 
 
@@ -220,9 +220,9 @@ def test_final_figures_are_those_of_all_ranks():
         "time": 0.0,
     }
     for phase, place, loss in (("training", "epoch 10/10, step 7/7", 0.4), ("trained", "epoch 10/10", 0.5)):
-        found = measure_progress([last], Heartbeat(rank=0, phase=phase, **said), newer=True, age=0.0)
+        found = measure_progress([last], Heartbeat(rank=0, phase=phase, **said), is_newer=True, heartbeat_age=0.0)
         assert (found.position, found.metrics, found.done) == (place, {"loss": loss, "val_loss": 0.6}, 1.0)
-    assert measure_progress([last], None, newer=False, age=0.0).metrics == {"loss": 0.5, "val_loss": 0.6}
+    assert measure_progress([last], None, is_newer=False, heartbeat_age=0.0).metrics == {"loss": 0.5, "val_loss": 0.6}
 
 
 def test_training_that_stopped_early_is_done():
@@ -235,9 +235,9 @@ def test_training_that_stopped_early_is_done():
         "step": 7,
         "steps": 7,
     }
-    found = measure_progress([], Heartbeat(rank=0, phase="trained", **said), newer=True, age=0.0)
+    found = measure_progress([], Heartbeat(rank=0, phase="trained", **said), is_newer=True, heartbeat_age=0.0)
     assert (found.position, found.done, found.seconds_left) == ("epoch 4/10, stopped early", 1.0, 0.0)
-    found = measure_progress([], Heartbeat(rank=0, phase="training", **said), newer=True, age=0.0)
+    found = measure_progress([], Heartbeat(rank=0, phase="training", **said), is_newer=True, heartbeat_age=0.0)
     assert (found.position, found.done) == ("epoch 4/10, step 7/7", 0.4)
 
 

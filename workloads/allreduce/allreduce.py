@@ -2,7 +2,7 @@
 
 For each message size, MPI_Allreduce with MPI_SUM sums an array of this size over all ranks, in place and in host
 memory, as hpcrun.train does with gradients. An iteration is an untimed barrier and one timed allreduce; its time is the
-MAXIMUM over the ranks, including mpi4py's call (below a microsecond). Minimum, median and maximum are over the
+MAXIMUM over the ranks, including mpi4py's call (below a microsecond). Minimum, median and maximum of a row are over its
 iterations. Both bandwidths are computed from the median, in 10^9 bytes per second:
 
     algorithm bandwidth = bytes / time
@@ -45,7 +45,7 @@ def main() -> None:
     sizes = message_sizes(args.min_size, args.max_size, dtype)
     if args.iterations < 0:
         raise hpcrun.train.HpcrunError(f"--iterations={args.iterations} is negative", hint="0 chooses by size")
-    comm = hpcrun.train.comm()  # starts MPI without TensorFlow, which would take longer than the benchmark
+    comm = hpcrun.train.comm()  # start MPI without TensorFlow, whose import would take longer than the benchmark
     if comm is None:
         hint = (
             "pip install 'hpcrun-slurm[train-gpu]' (without GPUs: [train-cpu]) into the Python environment of the job"
@@ -101,11 +101,11 @@ def allocate(size: int, dtype: np.dtype) -> np.ndarray:
     return array
 
 
-def measure(comm: Any, numbers: np.ndarray, step: int, iterations: int) -> dict[str, Any]:
+def measure(comm: Any, send_buffer: np.ndarray, step: int, iterations: int) -> dict[str, Any]:
     """Check the sum of an array, warm up, and time the allreduce in messages of `step` numbers; return the row."""
     from mpi4py import MPI
 
-    messages = [numbers[start : start + step] for start in range(0, len(numbers), step)]
+    messages = [send_buffer[start : start + step] for start in range(0, len(send_buffer), step)]
 
     def reduce() -> None:
         for message in messages:
@@ -121,8 +121,8 @@ def measure(comm: Any, numbers: np.ndarray, step: int, iterations: int) -> dict[
         comm.Allreduce(MPI.IN_PLACE, seconds_of_rank, MPI.MAX)  # the time of the slowest rank
         return seconds_of_rank
 
-    check(comm, numbers, reduce)
-    warmup_seconds = time_iterations(20 if numbers.nbytes <= 64 * KIB else 3)
+    check(comm, send_buffer, reduce)
+    warmup_seconds = time_iterations(20 if send_buffer.nbytes <= 64 * KIB else 3)
     count = iterations or min(max(int(BUDGET_SECONDS / np.median(warmup_seconds)), 3), 1000)
     seconds = time_iterations(count)
     row = {
@@ -134,28 +134,28 @@ def measure(comm: Any, numbers: np.ndarray, step: int, iterations: int) -> dict[
         "busbw_GBps": None,
     }
     if comm.size > 1:
-        row["algbw_GBps"] = numbers.nbytes / row["median_us"] / 1e3
+        row["algbw_GBps"] = send_buffer.nbytes / row["median_us"] / 1e3
         row["busbw_GBps"] = row["algbw_GBps"] * 2 * (comm.size - 1) / comm.size
     return row
 
 
-def check(comm: Any, numbers: np.ndarray, reduce: Callable[[], None]) -> None:
+def check(comm: Any, send_buffer: np.ndarray, reduce: Callable[[], None]) -> None:
     """Check the allreduce with integers, whose sums are exact in any order; then fill the array with zeros."""
-    pattern = np.arange(2**16) % 251 + 1  # a prime period, so that misplaced messages are detected
+    pattern = np.arange(2**16) % 251 + 1  # the values have a prime period, so that misplaced messages are detected
     weights = [rank % 7 + 1 for rank in range(comm.size)]
-    blocks = [numbers[start : start + len(pattern)] for start in range(0, len(numbers), len(pattern))]
+    blocks = [send_buffer[start : start + len(pattern)] for start in range(0, len(send_buffer), len(pattern))]
     for block in blocks:
         block[:] = pattern[: len(block)] * weights[comm.rank]
     reduce()
     wrong_sums = sum(int(np.count_nonzero(block != pattern[: len(block)] * sum(weights))) for block in blocks)
     if wrong_sums:
         raise hpcrun.train.HpcrunError(
-            f"MPI_Allreduce of {format_size(numbers.nbytes)}: {wrong_sums} of {len(numbers)} sums are wrong on this "
-            "rank",
+            f"MPI_Allreduce of {format_size(send_buffer.nbytes)}: {wrong_sums} of {len(send_buffer)} sums are wrong "
+            "on this rank",
             hint="training with this MPI library would fail too: try another one, or another transport",
             exit_code=1,
         )
-    numbers.fill(0)
+    send_buffer.fill(0)
 
 
 def peaks(rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -165,12 +165,12 @@ def peaks(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {name: max(values) for name, values in bandwidths.items() if values and values[0] is not None}
 
 
-def message_sizes(smallest: str | None, largest: str, dtype: np.dtype) -> list[int]:
+def message_sizes(smallest_size: str | None, largest_size: str, dtype: np.dtype) -> list[int]:
     """Return message sizes in bytes, from the smallest to the largest, with a factor of at most four between sizes."""
-    smallest_bytes = parse_size("--min-size", smallest, dtype) if smallest else dtype.itemsize
-    largest_bytes = parse_size("--max-size", largest, dtype)
+    smallest_bytes = parse_size("--min-size", smallest_size, dtype) if smallest_size else dtype.itemsize
+    largest_bytes = parse_size("--max-size", largest_size, dtype)
     if smallest_bytes > largest_bytes:
-        message = f"--min-size {smallest or smallest_bytes} is more than --max-size {largest}"
+        message = f"--min-size {smallest_size or smallest_bytes} is more than --max-size {largest_size}"
         raise hpcrun.train.HpcrunError(message, hint="--min-size 4 --max-size 256M measures all sizes between")
     sizes = [smallest_bytes]
     while sizes[-1] * 4 < largest_bytes:

@@ -1,9 +1,9 @@
 """Benchmark of each node and each pair of nodes, to find slow nodes and links.
 
 Compute is the speed of products of 64 x 64 matrices of float64, which fit into the cache and for which NumPy uses one
-thread. Memory is the speed of copies between two arrays that do not fit into the cache. Both are measured on all ranks
-at the same time, and the value of a node is the mean of its ranks. A copy of n bytes counts as 2n (read and written),
-as in STREAM (https://www.cs.virginia.edu/stream/ref.html).
+thread. Memory is the speed of copies between two arrays that do not fit into the cache. Compute and memory are measured
+on all ranks at the same time; the value of a node is the mean of its ranks. A copy of n bytes counts as 2n (read and
+written), as in STREAM (https://www.cs.virginia.edu/stream/ref.html).
 
 Pairs of nodes are measured by ping-pong between their first ranks: latency is half the round trip of 8 B, bandwidth is
 computed from half the round trip of 1 MB. The pairs of a round have no node in common, and run at the same time. All
@@ -55,8 +55,8 @@ def network(sysfs: Path = SYSFS) -> str:
         return ", ".join(f"{port.parts[-4]} {read_file(port).partition('(')[0].strip()}" for port in ports)
     cards = [device.parent for device in sorted(sysfs.glob("net/*/device"))]  # physical devices, without bridges
     cards = [card for card in cards if read_file(card / "operstate") != "down"]
-    speeds = {card.name: read_file(card / "speed") for card in cards}
-    return ", ".join(f"{name} {speed} Mb/s" if speed.isdigit() else name for name, speed in speeds.items())
+    speeds_by_card = {card.name: read_file(card / "speed") for card in cards}
+    return ", ".join(f"{name} {speed} Mb/s" if speed.isdigit() else name for name, speed in speeds_by_card.items())
 
 
 def read_file(file: Path) -> str:
@@ -89,8 +89,8 @@ def measure(comm: Any, hosts: list[str]) -> dict[str, Any]:
     nodes = {}
     for name in names:
         on_node = [values for host, values in zip(hosts, gathered, strict=True) if host == name]
-        means = {key: sum(values[key] for values in on_node) / len(on_node) for key in medians}
-        nodes[name] = {"ranks": len(on_node), **means}
+        node_means = {key: sum(values[key] for values in on_node) / len(on_node) for key in medians}
+        nodes[name] = {"ranks": len(on_node), **node_means}
     return {"nodes": nodes, "pairs": measure_pairs(comm, hosts, names)}
 
 
@@ -155,14 +155,14 @@ def schedule_rounds(count: int) -> list[list[tuple[int, int]]]:
     positions: list[int | None] = [*range(count), *([None] if count % 2 else [])]
     rounds = []
     for _ in range(min(max(len(positions) - 1, 0), MAX_ROUNDS)):
-        half = len(positions) // 2
-        pairs = zip(positions[:half], reversed(positions[half:]), strict=True)
+        half_count = len(positions) // 2
+        pairs = zip(positions[:half_count], reversed(positions[half_count:]), strict=True)
         rounds.append([(min(a, b), max(a, b)) for a, b in pairs if a is not None and b is not None])
         positions = [positions[0], positions[-1], *positions[1:-1]]  # the first node stays, the others rotate by one
     return rounds
 
 
-def ping_pong(comm: Any, partner: int, size: int, *, is_sender: bool) -> float:
+def ping_pong(comm: Any, partner_rank: int, size: int, *, is_sender: bool) -> float:
     """Measure half the median round trip of a message in seconds; both partners must call this."""
     message = np.zeros(size, np.uint8)
 
@@ -171,20 +171,20 @@ def ping_pong(comm: Any, partner: int, size: int, *, is_sender: bool) -> float:
         for _ in range(count):
             start = time.perf_counter()
             if is_sender:
-                comm.Send(message, partner)
-                comm.Recv(message, partner)
+                comm.Send(message, partner_rank)
+                comm.Recv(message, partner_rank)
             else:
-                comm.Recv(message, partner)
-                comm.Send(message, partner)
+                comm.Recv(message, partner_rank)
+                comm.Send(message, partner_rank)
             times.append(time.perf_counter() - start)
         return float(np.median(times))
 
     warmup_seconds = median_time(3)
     count = min(max(int(BUDGET_SECONDS / warmup_seconds), 5), 1000) if is_sender else None
     if is_sender:
-        comm.send(count, partner)
+        comm.send(count, partner_rank)
     else:
-        count = comm.recv(source=partner)
+        count = comm.recv(source=partner_rank)
     return median_time(count) / 2
 
 

@@ -23,7 +23,7 @@ validation = images.read_split(data_dir, args.split, limit=args.val_num_samples,
 
 result, evaluator = {}, None
 last_epoch = last_evaluated_epoch() if args.follow else 0  # the last epoch before this job was requeued
-for saved in list_models(args.run, follow=args.follow, best=args.best, after=last_epoch):
+for saved in list_models(args.run, follow=args.follow, best=args.best, after_epoch=last_epoch):
     start_time = time.perf_counter()
     model = hpcrun.train.load_model(saved.file)  # with averaged weights if the training averaged them
     require_classes(model, saved, validation.names)

@@ -51,8 +51,10 @@ if pretrained:
     network = hpcrun.train.replace_head(pretrained, classes, freeze=args.freeze)
 else:
     pixels = keras.Input((size, size, 3), dtype="uint8")  # (batch, 299, 299, 3)
-    scaled = keras.layers.Rescaling(1 / 127.5, offset=-1)(pixels)  # (batch, 299, 299, 3), -1 to 1
-    network = keras.applications.InceptionV3(weights=None, classes=classes, input_tensor=scaled)  # (batch, classes)
+    scaled_pixels = keras.layers.Rescaling(1 / 127.5, offset=-1)(pixels)  # (batch, 299, 299, 3), -1 to 1
+    network = keras.applications.InceptionV3(
+        weights=None, classes=classes, input_tensor=scaled_pixels
+    )  # (batch, classes)
 for variable in network.trainable_variables:
     if variable.name == "kernel":
         variable.regularizer = keras.regularizers.L2(args.weight_decay / 2)  # the gradient is weight_decay * kernel

@@ -1,6 +1,6 @@
-"""Residual networks (He et al., arXiv:1512.03385), with the layers and names of torchvision, whose weights they load.
+"""Residual networks (He et al., arXiv:1512.03385) with torchvision's layer names, to load its weights.
 
-PyPI's torchvision needs PyPI's build of PyTorch; clusters have others.
+torchvision itself is not used: PyPI's package needs PyPI's build of PyTorch, and clusters have other builds.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Block(nn.Module):
 
     Args:
         in_channels: The number of input channels.
-        width: That of the convolutions; a bottleneck returns four times as many.
-        stride: That of the first convolution of 3 x 3 (ResNet v1.5).
-        bottleneck: Whether it is one.
+        width: The number of output channels; a bottleneck has four times as many.
+        stride: The stride of the first convolution of 3 x 3 (ResNet v1.5).
+        bottleneck: Whether the block is a bottleneck.
     """
 
     def __init__(self, in_channels: int, width: int, stride: int, *, bottleneck: bool) -> None:
@@ -42,7 +42,8 @@ class Block(nn.Module):
             conv = nn.Conv2d(channels[number - 1], channels[number], kernel, step, kernel // 2, bias=False)
             self.add_module(f"conv{number}", conv)
             self.add_module(f"bn{number}", nn.BatchNorm2d(channels[number]))
-        nn.init.zeros_(self.get_submodule(f"bn{self.depth}").weight)  # the block starts as the identity
+        # with these initial values, the block is the identity
+        nn.init.zeros_(self.get_submodule(f"bn{self.depth}").weight)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = None
         if stride > 1 or in_channels != out_channels:
@@ -92,12 +93,12 @@ class ResNet(nn.Module):
         """Return logits: (b, 3, 224, 224) -> (b, classes)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))  # (b, 64, 56, 56)
         for stage in range(1, 5):
-            x = self.get_submodule(f"layer{stage}")(x)  # at last (b, 512 or 2048, 7, 7)
+            x = self.get_submodule(f"layer{stage}")(x)  # the last stage returns (b, 512 or 2048, 7, 7)
         return self.fc(x.mean((2, 3)))  # (b, classes)
 
 
 def split_parameters(network: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Return the optimizer's groups of parameters: biases and batch normalization do not decay."""
+    """Return the optimizer's groups of parameters: biases and batch normalization have no weight decay."""
     decayed = [parameter for parameter in network.parameters() if parameter.ndim > 1]
-    others = [parameter for parameter in network.parameters() if parameter.ndim == 1]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    undecayed = [parameter for parameter in network.parameters() if parameter.ndim == 1]
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": undecayed, "weight_decay": 0.0}]

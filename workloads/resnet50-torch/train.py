@@ -1,4 +1,4 @@
-"""ResNet-50 on ImageNet or one's own images with PyTorch's DistributedDataParallel: NCCL on GPUs, gloo on CPUs.
+"""ResNet-50 on ImageNet or the user's images with PyTorch's DistributedDataParallel: NCCL on GPUs, gloo on CPUs.
 
 The defaults are the recipe of Goyal et al., "Accurate, Large Minibatch SGD" (arXiv:1706.02677, sections 2 and 5.1), as
 for the workload resnet50: a rate of 0.1 for each 256 images of the batch, reached over 5 of 90 epochs, a tenth of it
@@ -31,7 +31,7 @@ if not (args.synthetic_data or data_dir):
         "HINT: --data-dir FOLDER trains on its images, --synthetic-data on random ones, to measure speed only"
     )
 
-# Ranks: hpcrun, or torchrun, has set the variables that PyTorch reads; a single process is a world of its own.
+# Ranks: hpcrun or torchrun has set the variables that PyTorch reads; a single process needs a group of one.
 has_gpu = torch.cuda.is_available()
 device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count() if has_gpu else 0)
 if has_gpu:
@@ -39,8 +39,10 @@ if has_gpu:
     torch.backends.cudnn.benchmark = True
 else:
     device = torch.device("cpu")
-alone = {} if int(os.environ.get("WORLD_SIZE", "1")) > 1 else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-dist.init_process_group("nccl" if has_gpu else "gloo", **alone)
+local_group = (
+    {} if int(os.environ.get("WORLD_SIZE", "1")) > 1 else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+)
+dist.init_process_group("nccl" if has_gpu else "gloo", **local_group)
 rank, ranks = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(args.seed)
 
@@ -67,73 +69,73 @@ if args.sync_batch_norm and has_gpu:  # PyTorch has none for CPUs
     network = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
 optimizer = torch.optim.SGD(networks.split_parameters(network, args.weight_decay), momentum=args.momentum)
 scaler = torch.amp.GradScaler(device.type, enabled=args.precision == "mixed_float16")
-half = {"mixed_float16": torch.float16, "mixed_bfloat16": torch.bfloat16}.get(args.precision)
-scale = args.batch_size / 256  # k of the paper: the rate grows with the batch
+half_dtype = {"mixed_float16": torch.float16, "mixed_bfloat16": torch.bfloat16}.get(args.precision)
+scale = args.batch_size / 256  # k of the paper: the learning rate is proportional to the batch size
 warmup = (min(5, epochs * 5 / 90) if args.warmup_epochs is None else args.warmup_epochs) if scale > 1 else 0
 decay = hpcrun.run.decay(args.schedule, epochs)
 
 
-def learning_rate(done: float) -> float:
-    """Return the rate after a number of epochs, such as 1.5."""
-    if done < warmup:
-        return args.learning_rate * (1 + (scale - 1) * done / warmup)
-    return args.learning_rate * scale * decay(math.floor(done))
+def learning_rate(epochs_done: float) -> float:
+    """Return the learning rate after a number of epochs, such as 1.5."""
+    if epochs_done < warmup:
+        return args.learning_rate * (1 + (scale - 1) * epochs_done / warmup)
+    return args.learning_rate * scale * decay(math.floor(epochs_done))
 
 
 # Checkpoint: rank 0 writes it, all ranks read it when the job starts again.
 file = (run_dir := hpcrun.run.run_dir()) and run_dir / "checkpoints" / "training.pt"
-epoch, step, last = 0, 0, {}  # completed epochs, completed steps of the next one, metrics of the last one
-totals = torch.zeros(3, dtype=torch.float64, device=device)  # of an epoch: losses, right answers, images
+epoch, step, epoch_metrics = 0, 0, {}  # completed epochs, completed steps of the next epoch, metrics of the last epoch
+totals = torch.zeros(3, dtype=torch.float64, device=device)  # sums of an epoch: losses, correct predictions, images
 if file and file.exists():
-    saved = torch.load(file, map_location=device, weights_only=True)
-    network.load_state_dict(saved["network"])
-    optimizer.load_state_dict(saved["optimizer"])
-    scaler.load_state_dict(saved["scaler"])
-    epoch, step, last = saved["epoch"], saved["step"], saved["last"]
+    checkpoint = torch.load(file, map_location=device, weights_only=True)
+    network.load_state_dict(checkpoint["network"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    scaler.load_state_dict(checkpoint["scaler"])
+    epoch, step, epoch_metrics = checkpoint["epoch"], checkpoint["step"], checkpoint["last"]
     if rank == 0:
-        totals += saved["totals"]
+        totals += checkpoint["totals"]
         print(f"from {file}: {epoch} epochs and {step} batches of the next are done", flush=True)
 model = DistributedDataParallel(network)
 
 
 def save(epoch: int, step: int) -> None:
-    """Replace the checkpoint, on rank 0; all ranks must call this."""
-    summed = totals.clone()
-    dist.all_reduce(summed)
+    """Replace the checkpoint on rank 0; all ranks must call this function."""
+    summed_totals = totals.clone()
+    dist.all_reduce(summed_totals)
     average_statistics()
     if file and rank == 0:
         file.parent.mkdir(exist_ok=True)
         state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
         draft = file.with_name(".training.pt")
-        torch.save({**state, "epoch": epoch, "step": step, "last": last, "totals": summed}, draft)
+        torch.save({**state, "epoch": epoch, "step": step, "last": epoch_metrics, "totals": summed_totals}, draft)
         draft.replace(file)
 
 
 def average_statistics() -> None:
-    """Average the statistics of batch normalization, which each rank has of its own images."""
+    """Average the statistics of batch normalization over the ranks, which compute them from their images."""
     for buffer in network.buffers():
         if buffer.is_floating_point():
             dist.all_reduce(buffer.div_(ranks))
 
 
 def stop_signal() -> int:
-    """Return the signal by which a rank is to stop, the same on all ranks; 0 without one."""
-    number = torch.tensor(hpcrun.run.checkpoint_requested(), device=device)
-    dist.all_reduce(number, dist.ReduceOp.MAX)
-    return int(number)
+    """Return the stop signal that any rank received, the same on all ranks; 0 without a signal."""
+    signal_number = torch.tensor(hpcrun.run.checkpoint_requested(), device=device)
+    dist.all_reduce(signal_number, dist.ReduceOp.MAX)
+    return int(signal_number)
 
 
 def predict(module: torch.nn.Module, pixels: torch.Tensor) -> torch.Tensor:
     """Return the logits (b, classes) of images (b, 224, 224, 3)."""
     x = pixels.to(device, non_blocking=True).permute(0, 3, 1, 2).float() / 127.5 - 1  # (b, 3, 224, 224), -1 to 1
-    with torch.autocast(device.type, half, enabled=half is not None):
+    with torch.autocast(device.type, half_dtype, enabled=half_dtype is not None):
         return module(x).float()
 
 
 def measure(logits: torch.Tensor, y: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
-    """Return the sum of losses, the number of right answers and of images."""
-    right = (logits.argmax(1) == y).sum()
-    return torch.stack([losses.detach(), right, torch.tensor(len(y), device=device)]).double()
+    """Return the sum of losses, and the numbers of correct predictions and of images."""
+    is_correct = (logits.argmax(1) == y).sum()
+    return torch.stack([losses.detach(), is_correct, torch.tensor(len(y), device=device)]).double()
 
 
 saved_at = time.monotonic()
@@ -149,7 +151,8 @@ while epoch < epochs:
         logits = predict(model, pixels)
         losses = cross_entropy(logits, y, reduction="sum", label_smoothing=args.label_smoothing)
         optimizer.zero_grad()
-        # The ranks' gradients are averaged: this is the gradient of the batch's mean, also of unequal shards.
+        # DDP averages gradients: with this factor, the result is the gradient of the mean over the batch, even of
+        # unequal shards.
         scaler.scale(losses * (ranks / args.batch_size)).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -169,7 +172,7 @@ while epoch < epochs:
     rate = (step - first) * args.batch_size / (time.perf_counter() - begin)
     average_statistics()
     dist.all_reduce(totals)
-    last = {"loss": (totals[0] / totals[2]).item(), "accuracy": (totals[1] / totals[2]).item()}
+    epoch_metrics = {"loss": (totals[0] / totals[2]).item(), "accuracy": (totals[1] / totals[2]).item()}
     if (epoch + 1) % args.val_freq == 0:
         hpcrun.run.heartbeat(phase="validation")
         network.eval()
@@ -182,15 +185,15 @@ while epoch < epochs:
                     logits = predict(network, pixels)
                     totals += measure(logits, y, cross_entropy(logits, y, reduction="sum"))
         dist.all_reduce(totals)
-        last |= {"val_loss": (totals[0] / totals[2]).item(), "val_accuracy": (totals[1] / totals[2]).item()}
+        epoch_metrics |= {"val_loss": (totals[0] / totals[2]).item(), "val_accuracy": (totals[1] / totals[2]).item()}
     totals.zero_()
     epoch, step = epoch + 1, 0
     seconds = time.perf_counter() - begin
-    hpcrun.run.log_metrics(epoch, epochs, **last, images_per_second=rate, seconds=round(seconds, 3))
+    hpcrun.run.log_metrics(epoch, epochs, **epoch_metrics, images_per_second=rate, seconds=round(seconds, 3))
     number = stop_signal()
-    due = torch.tensor(time.monotonic() - saved_at > 600, device=device)
-    dist.broadcast(due, 0)
-    if number or due or epoch == epochs:
+    is_due = torch.tensor(time.monotonic() - saved_at > 600, device=device)
+    dist.broadcast(is_due, 0)
+    if number or is_due or epoch == epochs:
         save(epoch, 0)
         saved_at = time.monotonic()
     if number and epoch < epochs:
@@ -200,5 +203,5 @@ hpcrun.run.heartbeat(phase="trained")
 if run_dir and rank == 0:
     torch.save(network.state_dict(), run_dir / "model.pt")  # with torchvision's names
     (run_dir / "labels.txt").write_text("".join(f"{name}\n" for name in training.names))
-hpcrun.run.write_result(**{f"final_{name}": value for name, value in last.items()}, arch=args.arch)
+hpcrun.run.write_result(**{f"final_{name}": value for name, value in epoch_metrics.items()}, arch=args.arch)
 dist.destroy_process_group()

@@ -22,7 +22,8 @@ class Architecture(NamedTuple):
     arguments: dict[str, bool] = {}  # noqa: RUF012  (read only)
 
 
-WITHOUT_PREPROCESSING = {"include_preprocessing": False}  # because `build` scales the pixels
+# the network needs no preprocessing, because `build` scales the pixels
+WITHOUT_PREPROCESSING = {"include_preprocessing": False}
 ARCHITECTURES = {
     "resnet50": Architecture("ResNet50"),  # 25.6 M parameters
     "resnet101": Architecture("ResNet101"),  # 44.7 M
@@ -75,7 +76,8 @@ def build(arch: str, size: int, classes: int, *, weight_decay: float = 0.0, sync
         if isinstance(layer, layers.BatchNormalization):
             layer.momentum = 0.9  # as in the paper; with Keras's 0.99, validation is wrong for hundreds of steps
         if arch.startswith("resnet") and layer.name.endswith("_3_bn"):
-            layer.gamma.assign(keras.ops.zeros(layer.gamma.shape))  # the block starts as the identity
+            # with these initial values, the block is the identity
+            layer.gamma.assign(keras.ops.zeros(layer.gamma.shape))
     decay_weights(network, weight_decay)
     return network
 

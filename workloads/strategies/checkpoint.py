@@ -1,4 +1,4 @@
-"""The checkpoint of a training, and its end after a signal."""
+"""The checkpoint of a training, and the end of the process after a stop signal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoint:
-    """The weights, the optimizer's state and the position of a training in one file, as numbers.
+    """A NumPy file with weights, optimizer state and position of a training.
 
     Args:
         folder: The run directory; None outside of a job.
@@ -30,20 +30,20 @@ class Checkpoint:
         self.variables, self.writes = variables, writes
 
     def write(self, epoch: int, step: int) -> None:
-        """Write the file on one rank; all ranks that share the variables call this, because reading may need all."""
+        """Write the file on one rank; all ranks that share the variables must call this function."""
         values = {f"v{number}": keras.ops.convert_to_numpy(each) for number, each in enumerate(self.variables)}
         if self.writes and self.file:
             self.file.parent.mkdir(mode=0o700, exist_ok=True)
-            new = self.file.with_suffix(".new")
-            with new.open("wb") as file:
+            draft = self.file.with_suffix(".new")
+            with draft.open("wb") as file:
                 np.savez(file, epoch=epoch, step=step, **values)
-            new.replace(self.file)
+            draft.replace(self.file)
 
     def read(self) -> tuple[int, int]:
-        """Set the variables to the values of the file, if there is one.
+        """Set the variables to the values in the file, if it exists.
 
         Returns:
-            The epoch and its step that come next.
+            The next epoch, and the next step in it.
         """
         if not self.file or not self.file.exists():
             return 0, 0
@@ -60,9 +60,10 @@ def stop(epoch: int, step: int) -> NoReturn:
         epoch: The number of completed epochs.
         step: The number of completed steps in the next epoch.
     """
-    number = hpcrun.run.checkpoint_requested()
+    signal_number = hpcrun.run.checkpoint_requested()
     if os.environ.get("HPCRUN_RANK", "0") == "0":
-        name = signal.Signals(number).name if number else "the signal of another rank"
+        name = signal.Signals(signal_number).name if signal_number else "the signal of another rank"
         print(f"stopped by {name} in epoch {epoch + 1}, after {step} steps; started again, it continues there")
     sys.stdout.flush()
-    os._exit(128 + (number or signal.SIGTERM))  # TensorFlow's threads may wait for the other ranks
+    # exit without waiting for TensorFlow's threads, which may wait for other ranks
+    os._exit(128 + (signal_number or signal.SIGTERM))

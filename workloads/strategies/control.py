@@ -1,6 +1,6 @@
-"""The end of a training with parameter servers: TensorFlow's servers run until somebody ends them.
+"""Ends a training with parameter servers, because TensorFlow's servers run until they are stopped.
 
-Each of the other ranks connects to the chief, which says `done` at the end. If the connection breaks before, the chief
+Each other rank connects to the chief, which sends `done` at the end. If the connection breaks before, the chief
 has ended with an error, and the launcher ends all ranks.
 """
 
@@ -14,14 +14,14 @@ from contextlib import suppress
 from typing import Any
 
 CONNECT_SECONDS = 600.0  # the chief may be late: its node may import TensorFlow slowly
-GRACE_SECONDS = 20.0  # until the launcher ends the ranks after the chief's failure
+GRACE_SECONDS = 20.0  # wait until the launcher ends the ranks after the chief's failure
 
 
 class Chief:
     """The chief's connections to all other ranks.
 
     Args:
-        port: The port on which they connect.
+        port: The port on which the chief listens.
         ranks: The number of ranks.
     """
 
@@ -46,7 +46,7 @@ class Chief:
         """End all other ranks, and wait for the evaluator.
 
         Returns:
-            Its last metrics; empty without one.
+            The evaluator's last metrics; empty without an evaluator.
         """
         self.end_ranks()
         metrics: dict[str, float] = {}
@@ -57,7 +57,7 @@ class Chief:
 
 
 class Member:
-    """The connection of another rank to the chief; signals that stop the job are the chief's business.
+    """The connection of another rank to the chief; these ranks ignore stop signals, which the chief handles.
 
     Args:
         address: The chief's host and port.
@@ -78,20 +78,20 @@ class Member:
         self._lines = self._socket.makefile("rw", encoding="utf-8")
 
     def is_done(self, seconds: float | None) -> bool:
-        """Wait until the chief says that the training is over.
+        """Wait until the chief reports that the training is over.
 
         Args:
-            seconds: How long to wait; None for ever.
+            seconds: Timeout in seconds; None: no timeout.
 
         Raises:
-            ConnectionError: The chief has ended without saying so.
+            ConnectionError: The chief has ended without reporting the end of the training.
         """
         self._socket.settimeout(seconds)
         try:
-            received = self._socket.recv(4, socket.MSG_PEEK)
+            message = self._socket.recv(4, socket.MSG_PEEK)
         except TimeoutError:
             return False
-        if not received:
+        if not message:
             time.sleep(GRACE_SECONDS)
             raise ConnectionError("the chief (rank 0) exited before the training finished")
         return True

@@ -61,17 +61,18 @@ class Images:
 
         Args:
             size: The size of a batch.
-            shard: The number of parts, and which of them.
-            seed: The seed of a shuffle, after which a part of the last batch is left out; None for all in order.
+            shard: The number of parts, and the index of this part.
+            seed: The seed of a shuffle, with which an incomplete last batch is dropped; None: all images in order.
         """
         dataset = tf.data.Dataset.from_tensor_slices((self.x, self.y))
         if seed is not None:
-            dataset = dataset.shuffle(len(self.x), seed=seed)  # equal on all workers, before they take their parts
+            # shuffle equally on all workers, before they take their parts
+            dataset = dataset.shuffle(len(self.x), seed=seed)
         return dataset.shard(*shard).batch(size, drop_remainder=seed is not None).prefetch(2)
 
 
 def load(args: argparse.Namespace) -> tuple[Images, Images]:
-    """Return the images for training, and a fifth as many or the fifth part of the digits for validation."""
+    """Return training images, and a fifth of the digits, or a fifth as many random images, for validation."""
     draw = np.random.default_rng(args.seed)
     dataset = args.dataset or {"lenet5": "digits", "resnet50": "synthetic"}[args.model]
     if dataset == "digits":
@@ -87,5 +88,7 @@ def load(args: argparse.Namespace) -> tuple[Images, Images]:
         count = args.samples * 6 // 5
         y = draw.integers(classes, size=count)  # (n,)
         x = draw.uniform(0, 255, size=(count, size, size, channels)).astype("float32")  # (n, 28, 28, 1)
-    held = len(x) // (5 if dataset == "digits" else 6)
-    return Images(x[held:], y[held:], classes), Images(x[:held], y[:held], classes)
+    held_out_samples = len(x) // (5 if dataset == "digits" else 6)
+    return Images(x[held_out_samples:], y[held_out_samples:], classes), Images(
+        x[:held_out_samples], y[:held_out_samples], classes
+    )

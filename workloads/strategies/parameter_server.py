@@ -1,4 +1,4 @@
-"""A custom training loop for ParameterServerStrategy: workers take steps from the chief, and wait for no other worker.
+"""A custom training loop for ParameterServerStrategy: the chief schedules steps; workers do not wait for each other.
 
 Keras 3's `fit` does not work with ParameterServerStrategy, and nor do its partitioned variables
 (https://www.tensorflow.org/tutorials/distribute/parameter_server_training#training_with_custom_training_loop).
@@ -40,11 +40,11 @@ def start_cluster(args: argparse.Namespace, addresses: list[str], rank: int) -> 
     config = tf_config(addresses, roles, rank, ps_of_chief=f"{host}:{port + 1}")
     os.environ["TF_CONFIG"] = json.dumps(config)
     print(f"rank {rank} is {role}; TF_CONFIG={os.environ['TF_CONFIG']}", flush=True)
-    os.environ["GRPC_FAIL_FAST"] = "use_caller"  # as in the tutorial: a lost worker is an error at once
+    os.environ["GRPC_FAIL_FAST"] = "use_caller"  # as in the tutorial: the loss of a worker raises an error at once
     cluster = tf.train.ClusterSpec(config["cluster"])
     options = tf.compat.v1.ConfigProto(
         inter_op_parallelism_threads=len(addresses) + 2
-    )  # else calls wait for each other
+    )  # without this option, calls would wait for each other
     if role.job == "chief":
         if not args.parameter_servers:
             _SERVERS.append(tf.distribute.Server(cluster, "ps", 0, protocol="grpc", config=options))
@@ -54,13 +54,13 @@ def start_cluster(args: argparse.Namespace, addresses: list[str], rank: int) -> 
     return role, Member((host, port))
 
 
-_SERVERS: list[tf.distribute.Server] = []  # a server ends with its object
+_SERVERS: list[tf.distribute.Server] = []  # keep a reference: the server stops when its object is deleted
 
 
 def train(training: Training, chief: Chief) -> dict[str, float]:
     """Train, and return the last metrics; only the chief calls this.
 
-    A signal that stops the chief ends all ranks, which ignore it themselves.
+    A stop signal ends the training on the chief, which then ends all other ranks; these ignore the signal.
     """
     args, strategy = training.args, training.strategy
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -71,16 +71,16 @@ def train(training: Training, chief: Chief) -> dict[str, float]:
         return strategy.run(replica_step, next(iterator))  # (3,)
 
     @tf.function
-    def batches() -> tf.data.Dataset:  # each worker shuffles in its own way
+    def batches() -> tf.data.Dataset:  # each worker shuffles in another order
         seed = tf.random.uniform((), maxval=2**31, dtype=tf.int64)
         return training.images.batches(args.batch_size, seed=seed).repeat()
 
     iterator = iter(coordinator.create_per_worker_dataset(batches))
-    first, done = training.checkpoint.read()
+    first, steps_done = training.checkpoint.read()
     metrics: dict[str, float] = {}
     for epoch in range(first, args.epochs):
         results, sums, begin = [], tf.zeros(3), time.perf_counter()
-        for number in range(done, training.steps):
+        for number in range(steps_done, training.steps):
             results.append(coordinator.schedule(step, args=(iterator,)))
             if len(results) == IN_FLIGHT or number == training.steps - 1 or hpcrun.run.checkpoint_requested():
                 coordinator.join()
@@ -98,22 +98,23 @@ def train(training: Training, chief: Chief) -> dict[str, float]:
         training.checkpoint.write(epoch + 1, 0)
         rate = float(sums[2]) / seconds
         hpcrun.run.log_metrics(epoch + 1, args.epochs, **metrics, images_per_second=rate, seconds=round(seconds, 3))
-        done = 0
+        steps_done = 0
     return metrics
 
 
-IN_FLIGHT = 32  # steps that workers take between two looks at their results
+IN_FLIGHT = 32  # number of steps that are scheduled before their results are fetched
 
 
 def follow(training: Training, chief: Member) -> None:
     """Validate each checkpoint until the training is over, in the process of the evaluator."""
-    test_step, last, done = make_test_step(training.model), 0, False
+    test_step, last, is_done = make_test_step(training.model), 0, False
     metrics: dict[str, float] = {}
-    while not done:
-        done = chief.is_done(seconds=0.5)  # asked first: the last checkpoint was written before
+    while not is_done:
+        # query this before reading: the chief writes the last checkpoint before it reports the end
+        is_done = chief.is_done(seconds=0.5)
         epoch, _ = training.checkpoint.read()
         if epoch > last:
             metrics, last = means(evaluate(test_step, training.held_out.batches(256)), "val_"), epoch
-            words = [f"{name} {value:.4f}" for name, value in metrics.items()]
-            print(f"evaluator: epoch {epoch}", *words, sep="  ", flush=True)
+            metric_texts = [f"{name} {value:.4f}" for name, value in metrics.items()]
+            print(f"evaluator: epoch {epoch}", *metric_texts, sep="  ", flush=True)
     chief.leave(**metrics)

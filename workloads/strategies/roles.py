@@ -1,4 +1,4 @@
-"""The role of each rank in a cluster of TensorFlow, and the TF_CONFIG that says so.
+"""Assigns the role of each rank in a TensorFlow cluster, and sets TF_CONFIG.
 
 https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
 """
@@ -19,7 +19,7 @@ class Role:
 
     Attributes:
         job: ``chief``, ``worker``, ``ps`` or ``evaluator``.
-        index: Its number among the ranks of this job, from 0.
+        index: The index among the ranks of this TensorFlow job, from 0.
     """
 
     job: str
@@ -32,30 +32,31 @@ class Role:
 def assign(addresses: list[str], parameter_servers: int, evaluator: bool) -> list[Role]:
     """Return the role of each rank for ParameterServerStrategy.
 
-    Rank 0 is the chief. Parameter servers are the last rank of the last node, of the node before, and so on in turn, so
-    that they share no network as long as possible; the evaluator follows. All others are workers.
+    Rank 0 is the chief. Parameter servers are the last rank of the last node, of the node before it, and so on in turn,
+    so that as few as possible share a node; the evaluator is chosen next. All others are workers.
 
     Args:
         addresses: The host and port of each rank.
-        parameter_servers: Ranks that only hold variables.
-        evaluator: Whether one rank validates.
+        parameter_servers: The number of ranks that only hold variables.
+        evaluator: Whether one rank is the evaluator.
 
     Raises:
         HpcrunError: No rank is left for a worker.
     """
-    needed = 2 + parameter_servers + evaluator
-    if len(addresses) < needed:
-        asked = f"--parameter-servers={parameter_servers}{' --evaluator' if evaluator else ''}"
+    needed_ranks = 2 + parameter_servers + evaluator
+    if len(addresses) < needed_ranks:
+        options = f"--parameter-servers={parameter_servers}{' --evaluator' if evaluator else ''}"
         raise hpcrun.train.HpcrunError(
-            f"--strategy=parameter-server with {asked} needs {needed} ranks or more, and the job has {len(addresses)}",
-            hint=f"hpcrun submit strategies --ntasks {needed} -- ...: a chief and at least one worker, too",
+            f"--strategy=parameter-server with {options} needs {needed_ranks} ranks or more, "
+            f"and the job has {len(addresses)}",
+            hint=f"hpcrun submit strategies --ntasks {needed_ranks} -- ...: a chief and at least one worker, too",
         )
-    free = defaultdict(list)  # host -> its ranks
+    free_ranks = defaultdict(list)  # host -> its ranks
     for rank, address in enumerate(addresses[1:], 1):
-        free[address.rpartition(":")[0]].append(rank)
+        free_ranks[address.rpartition(":")[0]].append(rank)
     special: list[int] = []
     while len(special) < parameter_servers + evaluator:
-        special += [ranks.pop() for ranks in reversed(free.values()) if ranks]
+        special += [ranks.pop() for ranks in reversed(free_ranks.values()) if ranks]
     roles = {rank: Role("ps", number) for number, rank in enumerate(special[:parameter_servers])}
     if evaluator:
         roles[special[parameter_servers]] = Role("evaluator", 0)
@@ -65,13 +66,13 @@ def assign(addresses: list[str], parameter_servers: int, evaluator: bool) -> lis
 
 
 def tf_config(addresses: list[str], roles: list[Role], rank: int, ps_of_chief: str) -> dict[str, object]:
-    """Return the TF_CONFIG of a rank; the evaluator is no part of the cluster.
+    """Return the TF_CONFIG of a rank; TensorFlow's cluster does not contain the evaluator.
 
     Args:
         addresses: The host and port of each rank.
         roles: The role of each rank.
         rank: The rank.
-        ps_of_chief: The host and port of the parameter server in the chief's process, if no rank is one.
+        ps_of_chief: The host and port of a parameter server in the chief's process, if no rank is a parameter server.
     """
     cluster: dict[str, list[str]] = {}
     for job in ("chief", "worker", "ps"):
@@ -81,10 +82,10 @@ def tf_config(addresses: list[str], roles: list[Role], rank: int, ps_of_chief: s
 
 
 def read_addresses() -> list[str]:
-    """Return the host and port of each rank, from the TF_CONFIG with a worker for each rank that hpcrun gives them.
+    """Return the host and port of each rank, from the TF_CONFIG that hpcrun sets, with one worker per rank.
 
     Raises:
-        HpcrunError: This is no job of hpcrun for TensorFlow.
+        HpcrunError: hpcrun did not set TF_CONFIG.
     """
     try:
         return list(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])

@@ -1,4 +1,4 @@
-"""The steps that all strategies of TensorFlow share."""
+"""Training and test steps for all distribution strategies of TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Training:
-    """What a training loop needs.
+    """The objects that a training loop uses.
 
-    Attributes:
-        args: The options.
+    Attributes: args: The command-line options.
         strategy: The strategy.
-        model: The network, created in its scope.
-        optimizer: Its optimizer, likewise.
+        model: The network, created in the strategy's scope.
+        optimizer: The optimizer, created in the strategy's scope.
         images: The images for training.
         held_out: The images for validation.
         shard: The number of workers that share the images, and the index of this worker.
-        checkpoint: From which it continues.
+        checkpoint: The checkpoint from which the training continues.
     """
 
     args: argparse.Namespace
@@ -54,12 +53,12 @@ class Training:
 
 
 def make_train_step(model: keras.Model, optimizer: keras.optimizers.Optimizer, batch_size: int) -> Step:
-    """Return the training step of a replica: (images, labels) -> sums of loss and right answers, images (3,).
+    """Return a replica's training step: (images, labels) -> loss sum, correct predictions, images (3,).
 
     Args:
         model: The model.
-        optimizer: Its optimizer, which adds the gradients of all replicas in sync.
-        batch_size: The batch size of all replicas in sync.
+        optimizer: The optimizer, which sums the gradients of all synchronized replicas.
+        batch_size: The batch size of all synchronized replicas together.
     """
     losses = keras.losses.SparseCategoricalCrossentropy(reduction="none")
 
@@ -75,7 +74,7 @@ def make_train_step(model: keras.Model, optimizer: keras.optimizers.Optimizer, b
 
 
 def make_test_step(model: keras.Model) -> Step:
-    """Return the test step of one process: (images, labels) -> sums of loss and right answers, images (3,)."""
+    """Return the test step of one process: (images, labels) -> loss sum, correct predictions, images (3,)."""
     losses = keras.losses.SparseCategoricalCrossentropy(reduction="none")
 
     @tf.function(reduce_retracing=True)
@@ -89,7 +88,7 @@ def make_test_step(model: keras.Model) -> Step:
 
 
 def evaluate(step: Step, batches: tf.data.Dataset) -> tf.Tensor:
-    """Return the sums of loss and right answers over batches, and the number of images (3,)."""
+    """Return the sum of losses, and the numbers of correct predictions and of images, over batches (3,)."""
     return sum((step(x, y) for x, y in batches), tf.zeros(3))
 
 
@@ -97,7 +96,7 @@ def means(sums: tf.Tensor, prefix: str = "") -> dict[str, float]:
     """Return loss and accuracy.
 
     Args:
-        sums: The sums of loss and right answers, and the number of images (3,).
+        sums: The sum of losses, and the numbers of correct predictions and of images (3,).
         prefix: Prefix of the metric names, such as ``val_``.
     """
     loss, right, images = (float(each) for each in sums)
@@ -105,5 +104,5 @@ def means(sums: tf.Tensor, prefix: str = "") -> dict[str, float]:
 
 
 def _count_right(y: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Return how many of the largest outputs (batch, classes) are those of the labels (batch,)."""
+    """Return the number of samples whose largest output (batch, classes) is that of their label (batch,)."""
     return tf.reduce_sum(tf.cast(tf.argmax(outputs, axis=1) == tf.cast(y, tf.int64), tf.float32))

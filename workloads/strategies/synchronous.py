@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def train(training: Training) -> dict[str, float]:
-    """Train, and return the last metrics; all ranks call this.
+    """Train, and return the last metrics; all ranks call this function.
 
-    A signal that stops one rank ends all of them after the same step: its number is summed with the metrics.
+    A stop signal of one rank ends all ranks after the same step, because its number is summed with the metrics.
     """
     args, strategy = training.args, training.strategy
     replica_step, test_step = training.train_step, make_test_step(training.model)
@@ -33,16 +33,16 @@ def train(training: Training) -> dict[str, float]:
 
     @tf.function
     def mean(sums: tf.Tensor) -> tf.Tensor:
-        """Return the mean of all workers' sums, which has the same ratios as their sum."""
+        """Return the mean over the workers of their sums, which is proportional to the total."""
         return strategy.reduce("MEAN", strategy.run(lambda: sums), axis=None)
 
-    def read(epoch: int, done: int) -> tf.distribute.DistributedDataset:
-        """Return this worker's batches of an epoch after the steps that are done."""
+    def read(epoch: int, steps_done: int) -> tf.distribute.DistributedDataset:
+        """Return this worker's batches of an epoch, without the completed steps."""
 
         def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
             size = context.get_per_replica_batch_size(args.batch_size)
             dataset = training.images.batches(size, shard=training.shard, seed=args.seed + epoch)
-            return dataset.skip(done * context.num_replicas_in_sync // context.num_input_pipelines)
+            return dataset.skip(steps_done * context.num_replicas_in_sync // context.num_input_pipelines)
 
         return strategy.distribute_datasets_from_function(batches)
 
@@ -58,8 +58,8 @@ def train(training: Training) -> dict[str, float]:
                 training.checkpoint.write(epoch, number + 1)
                 stop(epoch, number + 1)
         seconds = time.perf_counter() - begin
-        tested = evaluate(test_step, training.held_out.batches(256, shard=training.shard))
-        metrics = means(sums[:3]) | means(mean(tested), "val_")
+        test_sums = evaluate(test_step, training.held_out.batches(256, shard=training.shard))
+        metrics = means(sums[:3]) | means(mean(test_sums), "val_")
         training.checkpoint.write(epoch + 1, 0)
         rate = float(sums[2]) / seconds
         hpcrun.run.log_metrics(epoch + 1, args.epochs, **metrics, images_per_second=rate, seconds=round(seconds, 3))

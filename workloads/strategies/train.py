@@ -1,6 +1,6 @@
 """LeNet-5 or ResNet-50 with each distribution strategy of TensorFlow, and with hpcrun.train (docs/strategies.md).
 
-hpcrun gives each rank a TF_CONFIG with one worker per rank, from which the parameter servers make their own.
+hpcrun sets a TF_CONFIG with one worker per rank; the strategy with parameter servers replaces it.
 """
 
 # hpcrun: framework=tensorflow  # noqa: ERA001  (it names the variables that each rank gets)
@@ -17,7 +17,7 @@ if args.strategy == "hpcrun":
     hpcrun.train.init()  # MPI first
 
 import keras  # noqa: E402
-import networks  # noqa: E402  (beside this file, as are the following)
+import networks  # noqa: E402  (this module and the following ones are in the folder of this file)
 import parameter_server  # noqa: E402
 import synchronous  # noqa: E402
 import tensorflow as tf  # noqa: E402
@@ -26,7 +26,7 @@ from roles import read_addresses  # noqa: E402
 from steps import Training  # noqa: E402
 
 import hpcrun.run  # noqa: E402
-from hpcrun.train.ranks.lone_ranks import record_query  # noqa: E402
+from hpcrun.train.ranks.independent_ranks import record_query  # noqa: E402
 
 keras.utils.set_random_seed(args.seed)
 images, held_out = networks.load(args)
@@ -40,7 +40,7 @@ def build() -> tuple[keras.Model, keras.optimizers.Optimizer]:
     return network, sgd
 
 
-if args.strategy == "hpcrun":  # Keras's own fit: all else is done for it
+if args.strategy == "hpcrun":  # Keras's fit does the rest
     network, optimizer = build()
     model = hpcrun.train.Model(network)
     model.compile(optimizer, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
@@ -54,9 +54,10 @@ addresses = read_addresses() if ranks > 1 else ["localhost:0"]
 role = None
 if args.strategy == "parameter-server":
     role, connection = parameter_server.start_cluster(args, addresses, rank)
-elif args.strategy == "mirrored" and not tf.config.list_physical_devices("GPU"):  # the CPU in parts, to try it out
-    parts = [tf.config.LogicalDeviceConfiguration()] * (args.replicas or 2)
-    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
+# without GPUs, divide the CPU into logical devices
+elif args.strategy == "mirrored" and not tf.config.list_physical_devices("GPU"):
+    logical_devices = [tf.config.LogicalDeviceConfiguration()] * (args.replicas or 2)
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], logical_devices)
 
 hpcrun.run.heartbeat(epochs=args.epochs, phase="starting")
 if role and role.job in {"worker", "ps"}:
@@ -72,7 +73,7 @@ elif args.strategy == "mirrored":
 elif role and role.job == "chief":
     strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 else:
-    strategy = tf.distribute.get_strategy()  # of one process: `one`, and the evaluator
+    strategy = tf.distribute.get_strategy()  # strategy of a single process: `one`, and the evaluator
 replicas = strategy.num_replicas_in_sync
 if args.batch_size % replicas:
     raise hpcrun.train.HpcrunError(
@@ -92,7 +93,7 @@ if role and role.job == "evaluator":
     parameter_server.follow(training, connection)
 elif role:
     connection.await_ranks()
-    record_query()  # all ranks take part, also the evaluator, which is in no world of TensorFlow
+    record_query()  # start MPI on all ranks, including the evaluator, which is not in TensorFlow's cluster
     metrics = parameter_server.train(training, connection) | connection.finish()
 else:
     metrics = {"replicas": replicas, **synchronous.train(training)}

@@ -58,7 +58,7 @@ def build(
 
     Images that are not JPEG in RGB are converted, and damaged ones are left
     out and listed in OUT/skipped.txt. A build that was stopped goes on with
-    the same command. DIR/train and DIR/validation are used as they are.
+    the same command. If DIR contains train and validation, they are the splits.
 
     \b
     Examples:

@@ -61,10 +61,14 @@ def info(
         output.value({split: info.to_json(names) for split, info in splits.items()})
     else:
         _show(splits, names)
-    damaged = [message for info in splits.values() for message in info.damaged]
-    if damaged:
-        lines = "\n".join(damaged[:20]) + f"\nand {len(damaged) - 20} more" * (len(damaged) > 20)
-        raise HpcrunError(f"{len(damaged)} shards are damaged:\n{lines}", hint="copy or build them again", exit_code=1)
+    damage_messages = [message for info in splits.values() for message in info.damaged]
+    if damage_messages:
+        lines = "\n".join(damage_messages[:20]) + f"\nand {len(damage_messages) - 20} more" * (
+            len(damage_messages) > 20
+        )
+        raise HpcrunError(
+            f"{len(damage_messages)} shards are damaged:\n{lines}", hint="copy or build them again", exit_code=1
+        )
 
 
 def _show(splits: "dict[str, SplitInfo]", names: list[str]) -> None:

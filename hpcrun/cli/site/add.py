@@ -28,9 +28,8 @@ def add(
 ) -> None:
     """Add the site files and templates that a lab shares, as a layer.
 
-    A git repository is copied, and the copy stays as it is until `hpcrun
-    site update`; a folder is used in place. All files are shown first, with
-    the warnings of hpcrun site check, because their lines run as you.
+    A git repository is copied, and only `hpcrun site update` changes the copy; a folder is used in place. All files are
+    shown first, with the warnings of hpcrun site check, because their lines run as you.
 
     \b
     Examples:
@@ -46,7 +45,7 @@ def add(
             output.message("nothing was added: this was a dry run")
             return
         version = f" {change.version}" if change.version else ""
-        confirm(f"Use layer {change.layer.name}{version}?", yes=yes, otherwise="nothing was added")
+        confirm(f"Use layer {change.layer.name}{version}?", yes=yes, decline_message="nothing was added")
         layers.apply_change(change)
         if not change.version:
             trust.allow_files(source for source in files.values() if trust.refusal_reason(source))
@@ -65,8 +64,8 @@ def remove(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.sites import impact, layers
 
-    broken = impact.find_broken_sites(layers.find_layer(name).name, None)
+    broken_sites = impact.find_broken_sites(layers.find_layer(name).name, None)
     layer = layers.remove_layer(name)
     output.message(f"removed layer {name}; {layer.url or layer.folder} is unchanged")
-    for line in broken:
+    for line in broken_sites:
         output.message(f"WARNING: does not work any more: {line}")

@@ -37,10 +37,9 @@ def allow(
 ) -> None:
     """Allow site files and templates that other users wrote or can write.
 
-    Their lines run as you, so each file is shown first: completely, or only
-    its changes if an earlier version was allowed. Your own files and root's
-    need no permission if nobody else can write them; files of a project
-    (.hpcrun/) always need it, because they may come with a repository.
+    Their lines run as you, so each file is shown first: the whole file, or its changes since the version that you
+    allowed. Your own files and root's need no permission if nobody else can write them; files of a project (.hpcrun/)
+    always need it, because they may come with a repository.
 
     \b
     Examples:
@@ -56,7 +55,7 @@ def allow(
     if listed:
         _list(as_json=as_json)
     elif owner:
-        _allow_owner(owner, revoke=revoke, yes=yes)
+        _allow_owner(owner, must_revoke=revoke, yes=yes)
     elif revoke:
         _revoke(names or [])
     else:
@@ -77,10 +76,10 @@ def _list(*, as_json: bool) -> None:
     output.table(("allowed", "since"), rows)
 
 
-def _allow_owner(name: str, *, revoke: bool, yes: bool) -> None:
+def _allow_owner(name: str, *, must_revoke: bool, yes: bool) -> None:
     from hpcrun.sites import trust
 
-    if revoke:
+    if must_revoke:
         if not trust.revoke_owner(name):
             raise HpcrunError(
                 f"files of user {name} were not allowed as a whole", hint="hpcrun site allow --list", exit_code=1
@@ -96,7 +95,7 @@ def _allow_owner(name: str, *, revoke: bool, yes: bool) -> None:
     confirm(
         f"Run everything that user {name} writes into site files and templates?",
         yes=yes,
-        otherwise="nothing was allowed",
+        decline_message="nothing was allowed",
     )
     trust.allow_owner(name, uid)
     output.message(f"files of user {name} that nobody else can write are used from now on")
@@ -139,13 +138,13 @@ def _allow(names: list[str], *, yes: bool) -> None:
         name = str(source.file)
         show_diff(layer_files.diff_texts({name: allowed_text} if allowed_text is not None else {}, {name: source.text}))
     subject = f"these {len(refused_sources)} files" if len(refused_sources) > 1 else "it"
-    confirm(f"Use {subject} as shown?", yes=yes, otherwise="nothing was allowed")
+    confirm(f"Use {subject} as shown?", yes=yes, decline_message="nothing was allowed")
     trust.allow_files(refused_sources)
     output.message(f"allowed: {', '.join(str(source.file) for source in refused_sources)}")
 
 
 def _sources(names: list[str]) -> list[Source]:
-    """Return the files that were named; for a site also all templates, which render the site's job scripts."""
+    """Return the files that the arguments name; for a site also all templates, which render the site's job scripts."""
     from hpcrun import paths
     from hpcrun.sites import layer_files, loader, project
 

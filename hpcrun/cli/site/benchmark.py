@@ -59,14 +59,14 @@ def run_benchmark(plan: Plan, timeout: float, *, keep_directory: bool, as_json: 
 
 
 def _show(report: BenchmarkReport) -> None:
-    """Print tables of the test's steps and of the nodes, then slow nodes or the reason of a failure."""
+    """Print tables of the test's steps and of the nodes, then the slow nodes or the cause of a failure."""
     output.table(("step", "", "found"), benchmark_results.step_table(report.steps))
     nodes = report.record.of_nodes
     keys = [key for key in LABELS if any(key in node for node in nodes.values())]
     if nodes:
-        slow = {name for finding in report.slow for name in finding.nodes}
+        slow_nodes = {name for finding in report.slow for name in finding.nodes}
         rows = [
-            (name, *(format_value(node[key]) if key in node else "" for key in keys), "slow" * (name in slow))
+            (name, *(format_value(node[key]) if key in node else "" for key in keys), "slow" * (name in slow_nodes))
             for name, node in nodes.items()
         ]
         print()

@@ -34,9 +34,8 @@ def check(
     A folder stands for the site files in it.
 
     Errors prevent all jobs: unknown keys, wrong types and values, setup and
-    teardown lines that bash cannot parse. Warnings are valid, and probably
-    mistakes: an mpi.type that does not fit the MPI library, defaults beyond
-    the limits. hpcrun doctor compares a site file with its cluster.
+    teardown lines that bash cannot parse. Warnings name valid values that are probably mistakes: an mpi.type that does
+    not fit the MPI library, defaults beyond the limits. hpcrun doctor compares a site file with its cluster.
 
     Exit code 0: no errors, perhaps warnings. 1: errors.
 
@@ -50,22 +49,22 @@ def check(
     from hpcrun import paths
     from hpcrun.sites import loader
 
-    known = sorted(loader.list_site_files(paths.config_layers()))
-    reports = [_check_site(name) for given in names or known for name in _expand_folder(given)]
-    failed = any(report["error"] for report in reports)
+    known_sites = sorted(loader.list_site_files(paths.config_layers()))
+    reports = [_check_site(name) for given in names or known_sites for name in _expand_folder(given)]
+    has_errors = any(report["error"] for report in reports)
     if as_json:
         output.value(
             [{**report, "warnings": [finding.as_json() for finding in report["warnings"]]} for report in reports]
         )
-        raise typer.Exit(int(failed))
+        raise typer.Exit(int(has_errors))
     _print_warnings(reports)
-    if failed:
+    if has_errors:
         raise HpcrunError("\n".join(report["error"] for report in reports if report["error"]), exit_code=1)
     output.message(f"{output.sites([report['site'] for report in reports])}: valid")
 
 
 def _expand_folder(name: str) -> list[str]:
-    """Return the site files of a folder; what is no folder, or a site of its name, stays as it is."""
+    """Return the names of the site files in a folder; for a file or the name of a site, return the argument."""
     from hpcrun import paths
     from hpcrun.sites import loader
 

@@ -19,7 +19,7 @@ def diff(
 ) -> None:
     """Show how two sites differ, and where each value comes from.
 
-    The exit code is 0 if they are equal, and 1 if they differ, as of diff.
+    The exit code is that of diff: 0 if the sites are equal, 1 if they differ.
 
     \b
     Examples:

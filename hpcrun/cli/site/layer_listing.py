@@ -18,7 +18,7 @@ def show_layers(*, as_json: bool) -> None:
     from hpcrun.sites.layers import list_layers
 
     added_layers = {f"added {layer.name}": layer for layer in list_layers()}
-    in_use = dict(paths.config_layers())
+    used_layers = dict(paths.config_layers())
     unallowed_project = project.find_unused_project()
     rows: list[dict[str, Any]] = []
     for label, folder in reversed(paths.config_layers()):
@@ -31,7 +31,7 @@ def show_layers(*, as_json: bool) -> None:
     rows += [
         {"layer": label, "folder": None, "sites": [], **_version_facts(layer)}
         for label, layer in added_layers.items()
-        if label not in in_use
+        if label not in used_layers
     ]
     if as_json:
         output.value(rows)

@@ -20,7 +20,7 @@ def list_sites(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the sites, their files, and which one is used here.
+    """List the sites and their files, and mark the site used here.
 
     \b
     Examples:
@@ -77,7 +77,7 @@ def _format_description(row: dict[str, Any]) -> str:
 
 
 def _find_unused_templates() -> Iterator[str]:
-    """Yield a message for each template that is not used; templates affect jobs of all sites."""
+    """Yield a message for each unused template; templates affect jobs of all sites."""
     from hpcrun import paths
     from hpcrun.sites import layer_files, trust
 

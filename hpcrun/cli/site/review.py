@@ -66,13 +66,13 @@ def show_diff(lines: Iterable[str]) -> None:
         output.message(line, colours.get(line[:1], ""))
 
 
-def confirm(question: str, *, yes: bool, otherwise: str) -> None:
+def confirm(question: str, *, yes: bool, decline_message: str) -> None:
     """Ask once for confirmation.
 
     Args:
         question: The question to the user.
         yes: Whether the option --yes was given; then there is no question.
-        otherwise: The message that is printed if the user declines.
+        decline_message: The message that is printed if the user declines.
 
     Raises:
         HpcrunError: There is no terminal to ask on.
@@ -85,5 +85,5 @@ def confirm(question: str, *, yes: bool, otherwise: str) -> None:
             f"there is no terminal to ask on: {question}", hint="read the files shown above; --yes confirms"
         )
     if not typer.confirm(question, err=True):
-        output.message(otherwise)
+        output.message(decline_message)
         raise typer.Exit(1)

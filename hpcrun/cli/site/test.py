@@ -44,9 +44,8 @@ def _test(
     by default on two nodes, with one rank per GPU (or one rank per node). It
     checks that the ranks communicate, and measures MPI_Allreduce, the cores
     and memory of each node, and the network between nodes, from host memory.
-    Each node also gets the checks of hpcrun doctor --in-job. Results are
-    recorded beside the site file, and compared with earlier ones. The exit
-    code is 1 if a step fails.
+    It also runs the checks of hpcrun doctor --in-job on each node. The results are recorded in the folder of the site
+    file, and compared with earlier results. The exit code is 1 if a step fails.
 
     \b
     Examples:
@@ -74,7 +73,7 @@ def _test(
         if as_json:
             output.value({"spec": plan.spec.as_json(), "script": plan.script})
         else:
-            output.log(plan.script, sys.stdout)  # exact bytes in a file, in any locale
+            output.log(plan.script, sys.stdout)  # write UTF-8 in any locale
         return
     raise typer.Exit(benchmark.run_benchmark(plan, seconds, keep_directory=keep, as_json=as_json))
 

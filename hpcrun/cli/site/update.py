@@ -29,9 +29,8 @@ def update(
 ) -> None:
     """Fetch new versions of added layers, and use them.
 
-    The changes are shown first, with the warnings of hpcrun site check. The
-    copy in use stays if the repository cannot be reached, if its new version
-    is not valid, and with --yes also if the followed tag has moved.
+    The changes are shown first, with the warnings of hpcrun site check. hpcrun keeps its copy if the repository cannot
+    be reached, if the new version is not valid, and with --yes also if the followed tag has moved.
 
     \b
     Examples:
@@ -44,11 +43,11 @@ def update(
 
     if ref and not name:
         raise HpcrunError(f"--ref={ref} needs the name of one layer", hint="hpcrun site update NAME --ref REF")
-    selected = [layers.find_layer(name)] if name else layers.list_layers()
-    if not selected:
+    selected_layers = [layers.find_layer(name)] if name else layers.list_layers()
+    if not selected_layers:
         output.message("there is no layer to update; hpcrun site add adds one")
     errors, refusals = [], []
-    for layer in selected:
+    for layer in selected_layers:
         try:
             _update(layer, ref, dry_run=dry_run, yes=yes)
         except HpcrunError as error:
@@ -86,15 +85,15 @@ def _update(layer: Layer, ref: str | None, *, dry_run: bool, yes: bool) -> None:
         if dry_run:
             output.message(f"{layer.name}: {old_version or 'nothing'} stays in use: this was a dry run")
             return
-        in_use = f" instead of {old_version}" if old_version else ""
-        question = f"Use {change.version} of layer {layer.name}{in_use}?"
-        confirm(question, yes=yes, otherwise=f"{layer.name}: {old_version or 'nothing'} stays in use")
+        old_version_text = f" instead of {old_version}" if old_version else ""
+        question = f"Use {change.version} of layer {layer.name}{old_version_text}?"
+        confirm(question, yes=yes, decline_message=f"{layer.name}: {old_version or 'nothing'} stays in use")
         layers.apply_change(change)
     output.message(f"{layer.name}: {change.version} is used from now on")
 
 
 def _format_moved_tag(old_version: Version, change: Change) -> str | None:
-    """Return a message if the followed tag points to another commit now, which a tag should never do; else None."""
+    """Return a message if the followed tag now points to another commit, as a tag should not be moved; else None."""
     version, ref = change.version, change.layer.ref
     if not version or ref is None or version.tag != ref or version.commit == old_version.commit:
         return None
@@ -110,12 +109,12 @@ def _warn_of_broken_sites(change: Change, *, yes: bool) -> None:
     """
     from hpcrun.sites import impact
 
-    broken = impact.find_broken_sites(change.layer.name, change.new_folder)
-    if broken and yes:
-        message = f"{change.version} would break sites of other layers:\n" + "\n".join(broken)
+    broken_sites = impact.find_broken_sites(change.layer.name, change.new_folder)
+    if broken_sites and yes:
+        message = f"{change.version} would break sites of other layers:\n" + "\n".join(broken_sites)
         hint = f"fix these sites, or review the update: hpcrun site update {change.layer.name}, without --yes"
         raise HpcrunError(message, hint=hint, exit_code=1)
-    for line in broken:
+    for line in broken_sites:
         output.message(f"WARNING: will not work any more: {line}")
 
 
@@ -123,15 +122,15 @@ def _format_newer_tag(change: Change) -> str:
     """Return a message about a newer tag, if the layer follows a tag; empty if there is none."""
     from hpcrun.sites import repositories
 
-    newest = repositories.newest_tag(repositories.layer_home(change.layer.name) / "repository")
+    newest_tag = repositories.newest_tag(repositories.layer_home(change.layer.name) / "repository")
     follows_tag = change.version and change.layer.ref == change.version.tag
-    if not follows_tag or newest in {None, change.layer.ref}:
+    if not follows_tag or newest_tag in {None, change.layer.ref}:
         return ""
-    return f" of tag {change.layer.ref}; hpcrun site update {change.layer.name} --ref {newest} uses the newest tag"
+    return f" of tag {change.layer.ref}; hpcrun site update {change.layer.name} --ref {newest_tag} uses the newest tag"
 
 
 def _add_version_in_use(layer: Layer, error: HpcrunError) -> HpcrunError:
-    """Add the version that stays in use to an error."""
+    """Add a note to an error: the version that stays in use."""
     from hpcrun.sites import repositories
 
     folder = layer.content_folder

@@ -24,7 +24,7 @@ _SET_E = re.compile(r"\s*set\s+-[a-z]*e")
 
 
 def joined_module_names(site: Site) -> Iterator[Finding]:
-    """Warn of a module name that consists of several names."""
+    """Warn of an element of ``modules.load`` that contains several module names."""
     for key, level in iterate_levels(site):
         for module in level.modules.load or ():
             if " " in module.strip():
@@ -96,13 +96,13 @@ def _find_syntax_errors(key: tuple[str, ...], lines: Sequence[str]) -> Iterator[
 
 
 def _run_bash_n(text: str) -> re.Match[str] | None:
-    command = ["bash", "-O", "extglob", "-n"]  # an earlier line of the site may enable extglob
+    command = ["bash", "-O", "extglob", "-n"]  # enable extglob, as an earlier line of the site may do
     environment = {**os.environ, "LC_ALL": "C"}  # error messages are localised
     try:
         result = subprocess.run(
             command, input=text, capture_output=True, text=True, check=False, timeout=10, env=environment
         )
-    except (OSError, subprocess.TimeoutExpired):  # without bash, there is no check
+    except (OSError, subprocess.TimeoutExpired):  # skip the check if bash is not installed
         return None
     # for an unterminated here-document bash only warns, and swallows the rest of the script
     return _SYNTAX_ERROR.search(result.stderr) if result.returncode or "here-document" in result.stderr else None

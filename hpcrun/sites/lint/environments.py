@@ -44,7 +44,7 @@ def pyxis_without_srun(site: Site) -> Iterator[Finding]:
 
 
 def image_fetched_by_each_rank(site: Site) -> Iterator[Finding]:
-    """Warn of an image that every rank of every job would pull and convert."""
+    """Warn of a container image that every rank of every job would pull and convert."""
     image = site.container.image or ""
     if "://" in image and site.container.runtime in {"apptainer", "singularity"}:
         problem = f"container.image = {mask(image)!r} is pulled by every rank of every job"

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
     from hpcrun.sites.model import Site
 
-_SAMPLE_HOSTS = ("q", "z"), ("q7-x.example.org", "z7-x.example.org")  # hosts of two different clusters
+# the names of these hosts belong to two different clusters
+_SAMPLE_HOSTS = ("q", "z"), ("q7-x.example.org", "z7-x.example.org")
 _NODE_LOCAL = re.compile(r"/(tmp|var/tmp|dev/shm|run)(/|$)")
 # SLURM_JOB_ACCOUNT is known before the job starts, from --account
 _JOB_VARIABLE = re.compile(r"\$\{(?!SLURM_JOB_ACCOUNT\})(SLURM_[A-Z_]+|TMPDIR)\}")

@@ -21,7 +21,7 @@ _EQUIVALENT_KEYS = {
     "requeue": "restart.requeue sets whether jobs may be requeued",
     "no-requeue": "restart.requeue = false prevents jobs from being requeued",
 }
-"""sbatch options with an equivalent key of the site file, besides the fields of `Resources`."""
+"""sbatch options that are not fields of `Resources`, but have an equivalent key in site files."""
 
 _SET_BY_HPCRUN = {"array", "output", "error", "chdir", "wrap", "wait", "job-name", "parsable", "open-mode"}
 """sbatch options that hpcrun sets for each job."""
@@ -72,7 +72,7 @@ def sbatch_option_with_key(site: Site) -> Iterator[Finding]:
     for key, option in options:
         name = option.removeprefix("--").partition("=")[0]
         fix = _EQUIVALENT_KEYS.get(name)
-        # --exclusive has no opposite option
+        # no option reverts --exclusive
         if name.replace("-", "_") in Resources.__dataclass_fields__ and name not in {"job-name", "exclusive"}:
             fix = f"set defaults.{name.replace('-', '_')}: users can then override it with --{name}"
         elif name in _SET_BY_HPCRUN:

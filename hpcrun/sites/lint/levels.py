@@ -1,4 +1,4 @@
-"""Iteration over the levels of a site file, which share keys: the site, partitions, QoS, constraints, accounts."""
+"""Iterates over the tables of a site file that have the same keys: the site, partitions, QoS, constraints, accounts."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _check_launcher(site: Site, key: tuple[str, ...]) -> Iterator[Finding]:
     if launcher.supports(library):
         return
     built_in = map(launchers.load_launcher, launchers.REGISTRY.built_in)
-    matching_launcher = next((each for each in built_in if each.comes_with(library)), None)
+    matching_launcher = next((each for each in built_in if each.belongs_to(library)), None)
     yield finding_at(
         key,
         f'launcher = "{launcher.name}" starts programs of {", ".join(launcher.libraries)}, '
@@ -77,7 +77,7 @@ def mismatched_mpi_type(site: Site) -> Iterator[Finding]:
     if unsupported_types.get(library) or mpi_type in {"none", "openmpi"}:
         yield finding_at(
             ("mpi", "type"),
-            f'mpi.type = "{mpi_type}" does not fit mpi.library = "{library}": each rank would believe that it is alone',
+            f'mpi.type = "{mpi_type}" does not fit mpi.library = "{library}": each rank would run in its own MPI world',
             (
                 f'set mpi.type = "{matching_type}", or mpi.library to what the site\'s Python uses; '
                 if matching_type
@@ -103,7 +103,7 @@ def require_matching_launcher(
 ) -> None:
     """Refuse a job whose launcher does not support its MPI library.
 
-    ``mpi.type = "none"`` is allowed, for programs whose ranks do not communicate by MPI.
+    ``mpi.type = "none"`` is accepted, for programs whose ranks do not communicate by MPI.
 
     Args:
         loaded_site: The site.

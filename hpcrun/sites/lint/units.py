@@ -31,7 +31,7 @@ def time_in_minutes(site: Site) -> Iterator[Finding]:
 def _iterate_values(
     site: Site, limits: tuple[str, ...], defaults: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the key path and the value, as text, of some limits and defaults in all levels of a site."""
+    """Yield the key path of a limit or default in each table of a site, and its value as text."""
     for path, level in iterate_levels(site):
         level_limits = level if path else site.limits
         parent_key = path or ("limits",)

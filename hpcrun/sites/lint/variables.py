@@ -54,7 +54,7 @@ def reserved_variable(site: Site) -> Iterator[Finding]:
 
 
 def unexpanded_dollar(site: Site) -> Iterator[Finding]:
-    """Warn of expressions that bash would expand, and hpcrun does not."""
+    """Warn of expressions that bash would expand, but hpcrun does not expand."""
     values: list[tuple[tuple[str, ...], str]] = [(key, value) for key, _, value in _environment_variables(site)]
     values += [(("data", name), value) for name, value in site.data.items()]
     values += [(("prepend_path", name), folder) for name, folders in site.prepend_path.items() for folder in folders]
@@ -78,7 +78,7 @@ def unexpanded_dollar(site: Site) -> Iterator[Finding]:
 
 
 def secret_value(site: Site) -> Iterator[Finding]:
-    """Warn of values that look like a password or token; the message does not contain them."""
+    """Warn of values that look like a password or token; the message does not contain these values."""
     fix = "remove it, and replace it if others can read this file; each user can set it with hpcrun submit -x"
     for key, name, value in _environment_variables(site):
         if is_secret(name, value) or SECRET_PATTERN.search(value):

@@ -1,4 +1,4 @@
-"""Checks of array data: the type of the data, and whether all ranks have the same arrays."""
+"""Checks whether data consist of arrays, and whether all ranks have the same arrays."""
 
 from __future__ import annotations
 

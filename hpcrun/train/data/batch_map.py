@@ -19,7 +19,7 @@ def map_batches(batches: tf.data.Dataset, function: Callable[..., Data]) -> tf.d
 
     Args:
         batches: An `hpcrun.train.dataset`, or batches of `hpcrun.train.images`; both contain this rank's samples only.
-        function: Function of x, y and sample weights of a batch (without those that the batch lacks) that returns new
+        function: Function of x, y and sample weights of a batch (only those that the batch contains) that returns new
             values for the same number of samples. `tf.data` traces the function.
     """
 

@@ -1,4 +1,4 @@
-"""This rank's share of the current batch, by which its gradients and losses are weighted."""
+"""This rank's share of the current batch: the weight of its gradients and losses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _last_share: list[float | None] = [None]
 
 @contextmanager
 def use_share(share: Data) -> Iterator[None]:
-    """Weight gradients, losses and batch statistics inside the block by this rank's share of the batch.
+    """Context manager in which gradients, losses and batch statistics are weighted by this rank's share of the batch.
 
     Args:
-        share: b_r / B, a float or a scalar tensor, for a rank with b_r of the B samples. 0 if the rank has no
-            sample, and computes on a placeholder.
+        share: b_r / B, a float or a scalar tensor, for a rank with b_r of the B samples. 0 if the rank has no sample,
+            and computes on a placeholder sample.
     """
     if _is_graph_tensor(share):
         _share_variable().assign(share)
@@ -35,7 +35,7 @@ def use_share(share: Data) -> Iterator[None]:
 
 
 def current_share() -> Data:
-    """Return this rank's share of the batch; None outside of `use_share`, where all ranks have the same weight."""
+    """Return this rank's share of the batch; None outside of `use_share`: all ranks have the same weight."""
     share = _current_share[0]
     if _is_graph_tensor(share):
         import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Checksums with which ranks compare their data."""
+"""Checksums by which ranks compare their data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
-_COMPARED_SAMPLES = 64  # enough to detect a different order, without reading a whole file
+_COMPARED_SAMPLES = 64  # number of samples: enough to detect a different order, without reading a whole file
 _TOLERANCE = 1e-6  # difference of two checksums, relative to the sum of magnitudes
 
 

@@ -41,7 +41,7 @@ def make_deterministic(dataset: tf.data.Dataset, seed: int | None = None) -> tf.
 
     Args:
         dataset: A dataset. Shuffles with a seed, from the user or from `tf.random.set_seed`, keep their seed. Unseeded
-            shuffles inside `interleave` or `flat_map` will repeat their order every epoch, as seeded shuffles do there.
+            shuffles inside `interleave` or `flat_map` repeat their order every epoch, as seeded shuffles do.
         seed: The seed for unseeded shuffles; default: a random seed from rank 0.
 
     Raises:
@@ -92,9 +92,9 @@ def _rewrite_graph(dataset: tf.data.Dataset, seed: int | None) -> tf.data.Datase
             _set_seed(nodes, seed)
         _set_deterministic(nodes)
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
-    rewritten = tf.data.experimental.from_variant(variant, dataset.element_spec).with_options(dataset.options())
-    rewritten.original = dataset  # keeps the dataset's Python functions alive
-    return rewritten
+    rewritten_dataset = tf.data.experimental.from_variant(variant, dataset.element_spec).with_options(dataset.options())
+    rewritten_dataset.original = dataset  # keeps the dataset's Python functions alive
+    return rewritten_dataset
 
 
 def _has_unseeded_shuffle(step: PipelineStep) -> bool:
@@ -110,9 +110,11 @@ def _may_be_nondeterministic(step: PipelineStep) -> bool:
 
 
 def _check_random_ops(pipeline: Sequence[PipelineStep], generators: list[list[list[object]]]) -> None:
-    same_state = [all(states == step[0] for states in step) for step in zip(*generators, strict=True)]
+    are_states_equal = [all(states == step[0] for states in step) for step in zip(*generators, strict=True)]
     random_steps = {
-        step.name for step, is_same in zip(pipeline, same_state, strict=True) if draws_differ(step, same_state=is_same)
+        step.name
+        for step, is_same in zip(pipeline, are_states_equal, strict=True)
+        if draws_differ(step, are_states_equal=is_same)
     }
     if "FilterDataset" in random_steps:
         raise HpcrunError(
@@ -167,6 +169,6 @@ def _set_seed(nodes: Nodes, seed: int) -> None:
             if all(_constant(seed_input) == 0 for seed_input in seed_inputs):
                 for seed_input in seed_inputs:
                     _set_constant(seed_input, seed)
-                for resource in generator_inputs:  # seed generator of the original dataset
+                for resource in generator_inputs:  # the seed generator belongs to the original dataset
                     resource.op = "DummySeedGenerator"
                     resource.attr.clear()

@@ -62,7 +62,8 @@ def shard_input(
         order: Seed of the shuffles of arrays, and of the batches of a PyDataset, every epoch; None: no shuffle.
         seed: The seed for unseeded shuffles of a `tf.data.Dataset`.
         class_weight: As in Keras.
-        distribute: Whether to shard batches among the ranks; if not, each rank uses its own batches; equal weights.
+        distribute: Whether to shard batches among the ranks; if not, each rank uses its own batches, with equal
+            weights.
         first_epoch: Number of the first epoch to train, from 0.
         drop_batches: Number of batches to skip in data that continues from epoch to epoch.
         skip_batches: Number of batches at the beginning of the first epoch that were trained before a restart.
@@ -100,7 +101,7 @@ def shard_input(
             return _from_shards(shards, class_weight, drop_batches)
         stream = python_data.shard_arrays(data, batch_size or 32, order, distribute=distribute)
     elif isinstance(x, list):
-        raise HpcrunError("x is a list of something else than arrays", hint=_array_hint("x", x))
+        raise HpcrunError("x is a list of objects that are not arrays", hint=_array_hint("x", x))
     elif (hasattr(x, "__iter__") or isinstance(x, keras.utils.PyDataset)) and not _is_scipy_sparse(x):
         _require_alone(x, (y, sample_weight, batch_size))
         stream = python_data.shard_batches(x, order, distribute=distribute)

@@ -55,8 +55,8 @@ def shard_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, d
     data = keras.tree.map_structure(_to_array, data)
     samples = count_samples(data)
 
-    def epoch(number: int) -> Iterator[Shard]:
-        order = epoch_order(samples, seed, number)
+    def epoch(epoch_number: int) -> Iterator[Shard]:
+        order = epoch_order(samples, seed, epoch_number)
         for start in range(0, samples, batch_size):
             indices, share = shard_indices(min(batch_size, samples - start), distribute=distribute)
             shard_data = keras.tree.map_structure(lambda a, rows=order[start + indices]: a[rows], data)
@@ -109,9 +109,9 @@ def shard_batches(batches: Data, seed: int | None, *, distribute: bool = True, p
             "or let each rank keep its own batches: fit(..., distribute=False)",
         )
 
-    def epoch(number: int) -> Iterator[Shard | PredictShard]:
+    def epoch(epoch_number: int) -> Iterator[Shard | PredictShard]:
         first_index = 0
-        for batch in map(_to_tuple, epochs(number)):
+        for batch in map(_to_tuple, epochs(epoch_number)):
             total = len(keras.tree.flatten(batch)[0])
             indices, share = shard_indices(total, distribute=distribute)
             x_only = batch[:1] if predict else batch
@@ -134,8 +134,8 @@ def weigh_classes(stream: ShardStream, class_weight: Mapping[int, float]) -> Sha
     check_unweighted(stream.spec.data)
     table = class_weight_table(class_weight)
 
-    def epoch(number: int) -> Iterator[Shard]:
-        for (x, y), share in stream.epoch(number):
+    def epoch(epoch_number: int) -> Iterator[Shard]:
+        for (x, y), share in stream.epoch(epoch_number):
             classes = y.argmax(-1) if y.ndim > 1 and y.shape[-1] != 1 else y.reshape(-1).astype(int)
             clipped_classes = np.minimum(classes, len(table) - 1)
             yield Shard((x, y, np.where(classes < len(table), table[clipped_classes], table.dtype.type(1))), share)
@@ -220,7 +220,7 @@ class ShardDataAdapter(DataAdapter):  # type: ignore[misc]  # keras is untyped
 
     @property
     def batch_size(self) -> None:
-        """None, because shards differ in size."""
+        """None: shards differ in size."""
         return
 
     has_partial_batch = partial_batch_size = None
@@ -229,9 +229,9 @@ class ShardDataAdapter(DataAdapter):  # type: ignore[misc]  # keras is untyped
 _SHARE = keras.KerasTensor((), "float32")
 
 
-def _py_dataset_epoch(batches: keras.utils.PyDataset, seed: int | None, number: int) -> Iterator[Data]:
+def _py_dataset_epoch(batches: keras.utils.PyDataset, seed: int | None, epoch_number: int) -> Iterator[Data]:
     steps = batches.num_batches
-    order: Iterable[int] = count() if steps is None else epoch_order(steps, seed, number).tolist()
+    order: Iterable[int] = count() if steps is None else epoch_order(steps, seed, epoch_number).tolist()
     batches.on_epoch_begin()
     yield from _load_batches(batches, order)
     batches.on_epoch_end()
@@ -243,11 +243,11 @@ def _load_batches(batches: keras.utils.PyDataset, order: Iterable[int]) -> Itera
         return
     # Use threads even if Keras would use processes: forking does not work with MPI.
     with ThreadPoolExecutor(batches.workers) as pool:
-        submitted = (pool.submit(batches.__getitem__, index) for index in order)
-        pending = deque(islice(submitted, max(batches.max_queue_size, batches.workers)))
-        while pending:
-            yield pending.popleft().result()
-            pending.extend(islice(submitted, 1))
+        futures = (pool.submit(batches.__getitem__, index) for index in order)
+        pending_futures = deque(islice(futures, max(batches.max_queue_size, batches.workers)))
+        while pending_futures:
+            yield pending_futures.popleft().result()
+            pending_futures.extend(islice(futures, 1))
 
 
 def _restart_each_epoch(batches: Iterable[Data]) -> Callable[[int], Iterator[Data]]:

@@ -3,7 +3,7 @@
 Three kinds of operations draw random numbers. Stateful operations (`tf.random.uniform`, `tf.image.random_*`) have two
 seeds, both 0 if unseeded. Keras layers and `tf.random.Generator` advance a variable. Stateful operations and generators
 draw the next number for each sample, so that in a parallel map the numbers depend on the timing of threads. Stateless
-operations depend on their arguments alone. A Python function (`tf.numpy_function`, `tf.py_function`) counts as drawing
+operations depend only on their arguments. A Python function (`tf.numpy_function`, `tf.py_function`) counts as drawing
 random numbers if its code contains the name of a random function.
 """
 
@@ -38,19 +38,19 @@ def generator_states(pipeline: Iterable[PipelineStep]) -> list[list[object]]:
     return [_step_states(step) for step in pipeline]
 
 
-def draws_differ(step: PipelineStep, *, same_state: bool) -> bool:
+def draws_differ(step: PipelineStep, *, are_states_equal: bool) -> bool:
     """Return whether the functions of a step draw different random numbers on each rank.
 
     Args:
         step: A step of a `tf.data` pipeline.
-        same_state: Whether the step's generators have the same state on all ranks.
+        are_states_equal: Whether the step's generators have the same state on all ranks.
     """
     parallel = step.name.startswith("Parallel") or step.any_node(lambda node: node.op.startswith("Parallel"))
     if step.any_node(
         lambda node: _is_stateful(node) and (parallel or not (node.attr["seed"].i or node.attr["seed2"].i))
     ):
         return True
-    return step.any_node(_calls_random_function) or (_uses_generator(step) and (parallel or not same_state))
+    return step.any_node(_calls_random_function) or (_uses_generator(step) and (parallel or not are_states_equal))
 
 
 def warn_about_random_ops() -> None:
@@ -70,7 +70,7 @@ def _step_states(step: PipelineStep) -> list[object]:
     states: list[object] = []
     if _uses_generator(step):
         for function in step.dataset._functions():  # noqa: SLF001
-            with suppress(AssertionError):  # TensorFlow raises it for a deleted variable
+            with suppress(AssertionError):  # TensorFlow raises this error for a deleted variable
                 variables = function.function.graph.variables
                 states += [v.numpy().tolist() for v in variables if v.dtype.is_integer and v.shape.num_elements() < 10]
     return states
@@ -85,8 +85,8 @@ def _calls_random_function(node: node_def_pb2.NodeDef) -> bool:
         return False
     from tensorflow.python.ops import script_ops
 
-    registered = script_ops._py_funcs._funcs.get(node.attr["token"].s.decode())  # noqa: SLF001  (there is no public one)
-    function = inspect.unwrap(getattr(registered, "_func", registered))
+    registered_function = script_ops._py_funcs._funcs.get(node.attr["token"].s.decode())  # noqa: SLF001  (there is no public function)
+    function = inspect.unwrap(getattr(registered_function, "_func", registered_function))
     return _names_random(getattr(function, "__code__", None))
 
 
@@ -100,5 +100,5 @@ def _names_random(code: CodeType | None) -> bool:
 def _uses_generator(step: PipelineStep) -> bool:
     if step.any_node(lambda node: node.op.startswith("Rng")):
         return True
-    stateless = step.any_node(lambda node: node.op.startswith("StatelessRandom"))
-    return stateless and step.any_node(lambda node: node.op.startswith("Assign"))
+    is_stateless = step.any_node(lambda node: node.op.startswith("StatelessRandom"))
+    return is_stateless and step.any_node(lambda node: node.op.startswith("Assign"))

@@ -1,9 +1,9 @@
 """Sharding of batches: the division of a batch's samples among the ranks.
 
-Rank r of p takes samples r, r + p, r + 2p, ... of a batch of B samples: B // p samples, and the first B % p ranks one
-more (Tarantella's rule). The gradient of rank r, which has b_r samples, has the weight b_r / B. A rank without a sample
-(in a last batch of fewer samples than ranks) computes on a placeholder sample with weight 0, because many layers turn
-an empty batch into NaN.
+Rank r of p takes samples r, r + p, r + 2p, ... of a batch of B samples: B // p samples, or one more on the first B % p
+ranks (Tarantella's rule). The gradient of rank r, which has b_r samples, has the weight b_r / B. A rank without a
+sample (in a last batch of fewer samples than ranks) computes on a placeholder sample with weight 0, because many layers
+turn an empty batch into NaN.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class PredictShard(NamedTuple):
     positions: Data
 
 
-def first_with_samples(batch: Data) -> Data:
+def first_rank_with_samples(batch: Data) -> Data:
     """Return the first tensor of a batch with an axis of samples, that is, the first that is not a scalar."""
     return next(leaf for leaf in keras.tree.flatten(batch) if not is_scalar(leaf))
 
 
 def is_scalar(leaf: Data) -> bool:
-    """Return whether a tensor or tensor spec has no axis; an unknown rank counts as having axes."""
+    """Return whether a tensor or tensor spec has no axis; if the number of axes is unknown, return False."""
     return bool(leaf.shape == ())
 
 

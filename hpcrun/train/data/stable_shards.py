@@ -14,19 +14,22 @@ def owner(sample: Any, ranks: int) -> Any:
     return sample % ranks
 
 
-def arrange(order: Array, batch_size: int, ranks: int) -> Array:
+def arrange(sample_order: Array, batch_size: int, ranks: int) -> Array:
     """Reorder the samples within each batch so that as many as possible go to the rank that caches them.
 
     The size of a rank's shard of a batch is fixed (`shards.shard_indices`): if a rank caches more samples of a batch,
     the excess samples go to ranks that cache fewer.
 
     Args:
-        order: The numbers of an epoch's samples in their order, int64 of shape (samples,).
+        sample_order: The numbers of an epoch's samples in their order, int64 of shape (samples,).
         batch_size: The global batch size.
         ranks: The number of ranks.
     """
     return np.concatenate(
-        [_arrange_batch(order[start : start + batch_size], ranks) for start in range(0, len(order), batch_size)]
+        [
+            _arrange_batch(sample_order[start : start + batch_size], ranks)
+            for start in range(0, len(sample_order), batch_size)
+        ]
     )
 
 
@@ -39,7 +42,7 @@ def _arrange_batch(batch: Array, ranks: int) -> Array:
     )  # index of each sample among the samples of its owner
     wanted_positions = owners[by_owner] + index_of_owner * ranks  # rank r gets the positions r, r + ranks, ...
     fits = wanted_positions < len(batch)
-    arranged = np.empty_like(batch)
-    arranged[wanted_positions[fits]] = batch[by_owner[fits]]
-    arranged[np.setdiff1d(positions, wanted_positions[fits])] = batch[by_owner[~fits]]
-    return arranged
+    arranged_batch = np.empty_like(batch)
+    arranged_batch[wanted_positions[fits]] = batch[by_owner[fits]]
+    arranged_batch[np.setdiff1d(positions, wanted_positions[fits])] = batch[by_owner[~fits]]
+    return arranged_batch

@@ -44,10 +44,10 @@ def dataset(
         batch_size: The global batch size, over all ranks.
         shuffle: Whether to shuffle the samples every epoch, in the same order on all ranks.
         seed: Seed of the shuffles and of the parameter `seeds` of `load`; default: a random seed from rank 0.
-        load: Function that converts this rank's shard of a batch of `x` to the model's input (file names to images,
-            say), so that a rank reads only its own samples. `tf.data` traces the function. A parameter `seeds` receives
-            int32 of (b, 2) for functions such as `tf.random.stateless_uniform`. These seeds differ for each sample and
-            epoch, but depend neither on the number of ranks nor on restarts.
+        load: Function that converts this rank's shard of a batch of `x` to the model's input (such as file names to
+            images), so that a rank reads only its own samples. `tf.data` traces the function. A parameter `seeds`
+            receives int32 of (b, 2) for functions such as `tf.random.stateless_uniform`. These seeds differ for each
+            sample and epoch, but depend neither on the number of ranks nor on restarts.
         stable_shards: Whether to give a rank nearly the same samples in every epoch, so that `load` can cache them. The
             samples of each batch stay the same; only their division among the ranks changes.
 
@@ -61,13 +61,13 @@ def dataset(
     data = tuple(part if are_arrays(part) else np.asarray(part) for part in arguments)
     check_same_arrays(data, count_samples(data), batch_size)
     takes_seeds = load is not None and "seeds" in inspect.signature(load).parameters
-    shared = shared_seed() if seed is None and (shuffle or takes_seeds) else seed
-    seeds = shared if shuffle else None, shared if takes_seeds else None
-    return shard_arrays(data, batch_size, seeds[0], load=load, load_seed=seeds[1], stable=stable_shards)
+    common_seed = shared_seed() if seed is None and (shuffle or takes_seeds) else seed
+    seeds = common_seed if shuffle else None, common_seed if takes_seeds else None
+    return shard_arrays(data, batch_size, seeds[0], load=load, load_seed=seeds[1], stable_shards=stable_shards)
 
 
 class EpochCounter:
-    """Counter of a dataset's epochs, with the number of batches to skip in the next epoch.
+    """Counts the epochs of a dataset, and holds the number of batches to skip in the next epoch.
 
     Args:
         done: Number of epochs that have begun.
@@ -93,7 +93,7 @@ def shard_arrays(
     first_epoch: int = 0,
     load: Callable[..., Data] | None = None,
     load_seed: int | None = None,
-    stable: bool = False,
+    stable_shards: bool = False,
 ) -> tf.data.Dataset:
     """Return a rank's shards of arrays, one epoch per iterator, equal to those of `python_data.shard_arrays`.
 
@@ -105,7 +105,7 @@ def shard_arrays(
         first_epoch: Number of the first epoch, from 0.
         load: As for `dataset`.
         load_seed: Seed of the parameter `seeds` of `load`; None if `load` has no such parameter.
-        stable: As `stable_shards` of `dataset`.
+        stable_shards: See the parameter of `dataset`.
 
     Returns:
         A dataset of `Shard`, whose attribute `epochs` is an `EpochCounter`.
@@ -123,7 +123,7 @@ def shard_arrays(
         epoch_seed = np.random.SeedSequence([load_seed or 0, number]).generate_state(1)
         order = epoch_order(samples, seed, number)
         return (
-            arrange(order, batch_size, world().size) if stable else order,
+            arrange(order, batch_size, world().size) if stable_shards else order,
             epoch_seed.astype(np.int32)[0],
             np.int64(skip),
         )
@@ -142,15 +142,17 @@ def shard_arrays(
                 rows = tf.gather(tf.reshape(indices, [-1, total]), local, axis=1)  # (batches, b_r)
                 shares = tf.fill(tf.shape(rows)[:1], share)
                 shards.append(tf.data.Dataset.from_tensor_slices(Shard(rows, shares)))
-        numbered = reduce(tf.data.Dataset.concatenate, shards).enumerate()
-        return numbered.map(without_autograph(lambda number, part: (part, epoch_seed, number < skip)))
+        numbered_shards = reduce(tf.data.Dataset.concatenate, shards).enumerate()
+        return numbered_shards.map(without_autograph(lambda number, part: (part, epoch_seed, number < skip)))
 
-    def take(part: Shard, epoch_seed: tf.Tensor, skipped: tf.Tensor) -> Shard:
+    def take(part: Shard, epoch_seed: tf.Tensor, is_skipped: tf.Tensor) -> Shard:
         arrays_of_shard = keras.tree.map_structure(lambda t: tf.gather(t, part.data), data)
         if load:
-            loaded = slice(None, tf.where(skipped, 1, tf.size(part.data)))  # of a skipped batch, load only one sample
-            x = keras.tree.map_structure(lambda t: t[loaded], arrays_of_shard[0])
-            sample_numbers = tf.cast(part.data[loaded], tf.int32)
+            loaded_positions = slice(
+                None, tf.where(is_skipped, 1, tf.size(part.data))
+            )  # load only one sample of a batch that is skipped
+            x = keras.tree.map_structure(lambda t: t[loaded_positions], arrays_of_shard[0])
+            sample_numbers = tf.cast(part.data[loaded_positions], tf.int32)
             seeds = (
                 {"seeds": tf.stack([tf.fill(tf.shape(sample_numbers), epoch_seed), sample_numbers], 1)}
                 if load_seed is not None

@@ -15,7 +15,7 @@ from hpcrun.train.data.python_data import (
     class_weight_table,
     unpack_single,
 )
-from hpcrun.train.data.shards import PredictShard, Shard, first_with_samples, is_scalar
+from hpcrun.train.data.shards import PredictShard, Shard, first_rank_with_samples, is_scalar
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _local_indices(total: tf.Tensor) -> tf.Tensor:
 
 
 def _local_shard(batch: Data) -> Shard:
-    batch_size = tf.shape(first_with_samples(batch), tf.int64)[0]  # B
+    batch_size = tf.shape(first_rank_with_samples(batch), tf.int64)[0]  # B
     indices = _local_indices(batch_size)
     share = tf.where(world().rank < batch_size, tf.size(indices) / tf.cast(batch_size, tf.int32), 0.0)
     data = keras.tree.map_structure(lambda t: t if is_scalar(t) else tf.gather(t, indices), batch)
@@ -162,8 +162,9 @@ def set_options(shards: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     # The autotuner's thread competed with the ranks for their cores, and outlived training by up to 17 s.
     options.autotune.enabled = False
-    options.deterministic = True  # otherwise ranks could train on some samples twice
+    options.deterministic = True  # without a fixed order, ranks could train on some samples twice
     return shards.prefetch(2).with_options(options)
 
 
-without_autograph = tf.autograph.experimental.do_not_convert  # AutoGraph's conversion is slow and not needed here
+# AutoGraph's conversion is slow, and this function does not need it
+without_autograph = tf.autograph.experimental.do_not_convert

@@ -1,4 +1,4 @@
-"""Sum of gradients over the ranks with MPI_Allreduce; base class of the other kinds of allreduce."""
+"""Sums gradients over the ranks with MPI_Allreduce; base class of the other kinds of allreduce."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POLL_SECONDS = 5e-5  # s
 
 
 def call_blocking(comm: Comm, name: str, *buffers: Any) -> None:
-    """Call a blocking collective, during which MPI keeps this thread's core busy."""
+    """Call a blocking collective; MPI keeps this thread's core busy."""
     getattr(comm, name)(*buffers)
 
 
@@ -75,8 +75,8 @@ class AllReduce:
             dtype: The dtype of the numbers.
 
         Returns:
-            Memory for the sums; the slots in which this rank packs its messages in turn, empty if it packs them into
-            the memory of the sums; and the slots of each rank, empty unless all ranks can read them.
+            Memory for the sums; the slots in which this rank packs its messages alternately (empty if it packs them
+            into the memory of the sums); and the slots of each rank (empty unless all ranks can read them).
         """
         memory = np.zeros(size + ALIGNMENT // dtype.itemsize, dtype)
         offset = (-memory.ctypes.data % ALIGNMENT) // dtype.itemsize

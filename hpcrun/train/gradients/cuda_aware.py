@@ -100,7 +100,7 @@ class TorchReducer(Reducer):
         flat, self._header_piece = self._flats[key], self._header
         with waiting("the gradients' allreduce of step", self.steps + 1), torch.no_grad():
             if group == 0:
-                self._reduce_header(self._header, share, ended=False)
+                self._reduce_header(self._header, share, has_ended=False)
                 self._read_header(self._header, self.steps + 1)
             torch.cat([g.detach().reshape(-1) for g in gradients], out=flat)
             flat.mul_(share)

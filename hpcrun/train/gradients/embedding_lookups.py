@@ -1,10 +1,10 @@
 """Lookups of an embedding, per sample or once per batch, and the rows of their gradients.
 
 Tokens are looked up per sample: the gradient has one row per token of each sample, and each rank has the rows of its
-own samples. Positions, ``embedding(arange(length))``, are looked up once per batch: each row of the gradient is a sum
-over the samples, and each rank has a partial sum. Keras's optimizers square and clip each row, so that a sum of rows
-and separate rows give different results. A lookup is per sample if, in the graph of the training step, the number of
-rows grows with the number of samples.
+samples. Positions, ``embedding(arange(length))``, are looked up once per batch: each row of the gradient is a sum over
+the samples, and each rank has a partial sum. Keras's optimizers square and clip each row, so that a sum of rows and
+separate rows give different results. A lookup is per sample if, in the graph of the training step, the number of rows
+grows with the number of samples.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _PROBE_BATCH_SIZES = (5, 7)  # two numbers of samples, to find the shapes that depend on them
 _FUNCTION_CALL_OPS = {"PartitionedCall", "StatefulPartitionedCall"}
-_PROBE_LENGTH = 11  # used for every other unknown length
-_MAX_CONSTANT_VALUES = 2**18  # larger constants are neither lengths nor positions
+_PROBE_LENGTH = 11  # assumed size of all other unknown axes
+_MAX_CONSTANT_VALUES = 2**18  # larger constants can be neither lengths nor positions
 
 
 @dataclass
@@ -116,10 +116,14 @@ def _is_once_per_batch(indices: tf.Tensor) -> bool:
     if small_shape is None or not small_shape.is_fully_defined() or small_shape != large_shape:
         return False
     # A graph for a fixed batch size may contain the number of indices as a constant.
-    looked_up = indices.op.inputs[0] if indices.op.type == "Reshape" else indices
-    if not looked_up.shape.rank or looked_up.shape.rank == 1 or looked_up.shape[0] not in _batch_sizes(indices.graph):
+    index_tensor = indices.op.inputs[0] if indices.op.type == "Reshape" else indices
+    if (
+        not index_tensor.shape.rank
+        or index_tensor.shape.rank == 1
+        or index_tensor.shape[0] not in _batch_sizes(indices.graph)
+    ):
         return True
-    return _has_different_rows(looked_up)
+    return _has_different_rows(index_tensor)
 
 
 def _has_different_rows(indices: tf.Tensor) -> bool:
@@ -151,22 +155,24 @@ class _ShapeProbe:
 
     def shape(self, tensor: tf.Tensor) -> tf.TensorShape | None:
         """Return a tensor's shape, or None if TensorFlow cannot infer it."""
-        pending = [tensor]
+        pending_tensors = [tensor]
         with self.scratch.as_default():
-            while pending:
-                if id(pending[-1]) in self.copies:
-                    pending.pop()
+            while pending_tensors:
+                if id(pending_tensors[-1]) in self.copies:
+                    pending_tensors.pop()
                     continue
                 missing_inputs = (
-                    [] if (leaf := self._replace_leaf(pending[-1])) is not None else self._missing_inputs(pending[-1])
+                    []
+                    if (leaf := self._replace_leaf(pending_tensors[-1])) is not None
+                    else self._missing_inputs(pending_tensors[-1])
                 )
                 if leaf is not None:
-                    self.copies[id(pending[-1])] = leaf
+                    self.copies[id(pending_tensors[-1])] = leaf
                 elif missing_inputs:
-                    pending += missing_inputs
+                    pending_tensors += missing_inputs
                 else:
                     try:
-                        self._copy(pending[-1])
+                        self._copy(pending_tensors[-1])
                     except (ValueError, TypeError):
                         return None
         return self.copies[id(tensor)].shape
@@ -184,14 +190,14 @@ class _ShapeProbe:
                 return None
 
     def _missing_inputs(self, tensor: tf.Tensor) -> list[tf.Tensor]:
-        outer = _find_captured(tensor)
-        if outer is None:
+        outer_tensor = _find_captured(tensor)
+        if outer_tensor is None:
             missing_inputs = _arguments(tensor).values() if tensor.op.type in _FUNCTION_CALL_OPS else tensor.op.inputs
             return [tensor_of_op for tensor_of_op in missing_inputs if id(tensor_of_op) not in self.copies]
-        if id(outer) in self.copies:
-            self.copies[id(tensor)] = self.copies[id(outer)]
+        if id(outer_tensor) in self.copies:
+            self.copies[id(tensor)] = self.copies[id(outer_tensor)]
             return []
-        return [outer]
+        return [outer_tensor]
 
     def _copy(self, tensor: tf.Tensor) -> None:
         op = tensor.op
@@ -248,7 +254,7 @@ class _ShapeProbe:
 
 
 def _find_captured(tensor: tf.Tensor) -> tf.Tensor | None:
-    """Return the tensor of the outer graph that a function's placeholder captures; None if it captures none."""
+    """Return the tensor of the outer graph that a function's placeholder captures; None without such a tensor."""
     import tensorflow as tf
 
     if tf.is_symbolic_tensor(tensor) and tensor.op.type == "Placeholder":

@@ -26,7 +26,7 @@ class HalfPrecisionAllReduce(AllReduce):
 
     MPI cannot sum 16-bit numbers on all platforms, and a 16-bit sum would lose digits with every rank. So each rank
     receives the 16-bit numbers of one shard (MPI_Alltoall), sums them in float32 in rank order, rounds the sums, and
-    sends them to all ranks (MPI_Allgather). A ring allreduce of 16-bit numbers sends equally many bytes.
+    sends them to all ranks (MPI_Allgather). A ring allreduce of 16-bit numbers would send the same number of bytes.
     """
 
     exact = False
@@ -85,7 +85,7 @@ class HalfPrecisionAllReduce(AllReduce):
 class Float16AllReduce(HalfPrecisionAllReduce):
     """Allreduce of float32 numbers that are sent as IEEE 754 binary16.
 
-    The conversion is 3 to 17 times as fast as NumPy's, most for small numbers such as gradients.
+    The conversion is 3 to 17 times as fast as NumPy's; the speedup is largest for small numbers such as gradients.
     """
 
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
@@ -95,15 +95,15 @@ class Float16AllReduce(HalfPrecisionAllReduce):
 
     def _encode(self, values: Array, halves: Array) -> None:
         power, count = self._scratch_bits[:, : values.size]
-        added = self._scratch[: values.size]
+        rounding_offset = self._scratch[: values.size]
         # The largest power of two up to |value|, clipped to 2^-14 (smaller float16 numbers are evenly spaced) and 2^16.
         np.bitwise_and(values.view(np.int32), 0x7F800000, out=power)
         np.clip(power, 113 << 23, 143 << 23, out=power)
         # Near 1.5 * 2^13 times this power, float32 numbers are as far apart as float16 numbers near the value: adding
         # it rounds the value, and the difference of the bit patterns is the rounded value in units of that distance.
         np.add(power, (13 << 23) + (1 << 22), out=count)
-        np.add(values, count.view(np.float32), out=added)
-        np.subtract(added.view(np.int32), count, out=count)
+        np.add(values, count.view(np.float32), out=rounding_offset)
+        np.subtract(rounding_offset.view(np.int32), count, out=count)
         np.abs(count, out=count)
         np.right_shift(power, 13, out=power)
         np.add(count, power, out=count)

@@ -1,4 +1,4 @@
-"""Hierarchical allreduce: within each host first, then between hosts."""
+"""Hierarchical allreduce: first within each host, then between hosts."""
 
 from __future__ import annotations
 
@@ -23,18 +23,22 @@ class HierarchicalAllReduce(AllReduce):
 
     Args:
         comm: An MPI communicator of the participating ranks. Collective.
-        hosts: Each rank's host, in rank order; `has_even_hosts` must be true.
+        hosts: Each rank's host, in rank order; `has_equal_host_sizes` must be true.
         call: `call_blocking` or `call_polling`, which calls a collective and waits for its end.
         across: Class of the allreduce between hosts.
     """
 
     def __init__(
-        self, comm: Comm, hosts: Sequence[Hashable], call: Call = call_blocking, across: type[AllReduce] = AllReduce
+        self,
+        comm: Comm,
+        hosts: Sequence[Hashable],
+        call: Call = call_blocking,
+        host_allreduce: type[AllReduce] = AllReduce,
     ) -> None:
         super().__init__(comm, call)
         local_ranks = [hosts[:rank].count(host) for rank, host in enumerate(hosts)]  # index of each rank on its host
         self.local = comm.Split(hosts.index(hosts[comm.rank]))
-        self.across = across(comm.Split(local_ranks[comm.rank]), call)
+        self.across = host_allreduce(comm.Split(local_ranks[comm.rank]), call)
         self._counterparts = [
             rank for rank, local_rank in enumerate(local_ranks) if local_rank == local_ranks[comm.rank]
         ]
@@ -73,7 +77,7 @@ class HierarchicalAllReduce(AllReduce):
             self.across.restore([states[rank] for rank in self._counterparts])
 
 
-def has_even_hosts(hosts: Sequence[Hashable]) -> bool:
+def has_equal_host_sizes(hosts: Sequence[Hashable]) -> bool:
     """Return whether there are several hosts, each with the same number of ranks, at least two."""
     counts = {hosts.count(host) for host in hosts}
     return len(counts) == 1 and 1 < counts.pop() < len(hosts)

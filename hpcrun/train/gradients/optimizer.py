@@ -75,7 +75,7 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
 
 
 def _distribute(optimizer: keras.optimizers.Optimizer) -> Reducer:
-    """Let an optimizer average its gradients, unless it already does, and return its reducer."""
+    """Let an optimizer average its gradients, if it does not do so yet, and return its reducer."""
     if existing := get_reducer(optimizer):
         return existing
     synchronize_keras_layers()
@@ -98,7 +98,8 @@ def _distribute(optimizer: keras.optimizers.Optimizer) -> Reducer:
 
     optimizer.apply = without_autograph(apply)
     optimizer.apply.reducer = reducer
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # on JAX, it does not call apply
+    # on JAX, the outer optimizer does not call `apply` of the inner optimizer
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         optimizer.stateless_apply = stateless_apply
     return reducer
 
@@ -176,7 +177,7 @@ def capture_gradients() -> Iterator[list[CapturedStep]]:
 
 
 def is_capturing() -> bool:
-    """Return whether gradients are captured now, that is, whether XLA compiles the current step."""
+    """Return whether gradients are being captured, because XLA compiles the current step."""
     return bool(_captured_steps)
 
 
@@ -192,7 +193,7 @@ def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]
     """
     if all(g is None for g in gradients):
         return list(gradients)
-    if reducer.values_to_compare:  # not inside the graph, where TensorFlow wraps errors
+    if reducer.values_to_compare:  # raise the error outside the graph, because TensorFlow wraps errors inside
         values, reducer.values_to_compare = reducer.values_to_compare, {}
         require_agreement(values, "make the same optimizer on all ranks, with one learning rate")
     share = keras.ops.cast(1 / reducer.comm.size if current_share() is None else current_share(), "float32")

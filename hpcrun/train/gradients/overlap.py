@@ -26,11 +26,11 @@ def group_gradients(sizes: Sequence[int], bucket: float) -> list[list[int]]:
         The indices of the gradients in each group.
     """
     groups: list[list[int]] = []
-    filled = bucket
+    group_bytes = bucket
     for i in reversed(range(len(sizes))):
-        if filled >= bucket:
+        if group_bytes >= bucket:
             groups.append([])
-            filled = 0
+            group_bytes = 0
         groups[-1].append(i)
-        filled += sizes[i]
+        group_bytes += sizes[i]
     return groups

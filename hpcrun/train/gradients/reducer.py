@@ -107,7 +107,7 @@ class Reducer:
                 # Send the piece while it is in the cache.
                 if group == 0 and piece is buffer.pieces[0]:
                     self._header_piece = piece
-                    self._reduce_header(piece, share, ended=False)
+                    self._reduce_header(piece, share, has_ended=False)
                     self._read_header(piece, self.steps + 1)
                 else:
                     self.allreduce.reduce(piece)
@@ -122,21 +122,21 @@ class Reducer:
         """
         if self._header_piece:
             with waiting("the end of the epoch"):
-                self._reduce_header(self._header_piece, 0, ended=True)
+                self._reduce_header(self._header_piece, 0, has_ended=True)
             self._read_header(self._header_piece, self.steps)
 
-    def _reduce_header(self, piece: Piece, share: float, *, ended: bool) -> None:
-        if not ended:
+    def _reduce_header(self, piece: Piece, share: float, *, has_ended: bool) -> None:
+        if not has_ended:
             record_share(share)
         header = piece.packed
-        header[0], header[1], header[2], header[3] = share, self.stop_requested, self.exit_requested, ended
+        header[0], header[1], header[2], header[3] = share, self.stop_requested, self.exit_requested, has_ended
         (self.allreduce if self.allreduce.exact else self._exact_allreduce).reduce(piece)
 
     def _read_header(self, piece: Piece, steps: int) -> None:
         shares, stop_requests, exit_requests, ended_ranks = piece.sums[:4].tolist()
         self.stop_agreed, self.exit_agreed = stop_requests > 0, exit_requests > 0
         if 0 < ended_ranks < self.comm.size:
-            # All ranks read the same sum, so all of them call this.
+            # All ranks read the same sum, so all ranks reach this call.
             require_agreement(
                 {"number of training steps so far": steps}, "give all ranks data sets with the same number of batches"
             )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 512 * 2**10  # two pieces of each of two ranks fit into a core's cache
 PAGE_BYTES = 4096
-SLOTS = 2  # a rank packs the next piece while other ranks still sum the previous piece
+SLOT_COUNT = 2  # a rank packs the next piece while other ranks still sum the previous piece
 SHM_DIR = "/dev/shm"  # noqa: S108  (MPI libraries put shared memory there)
 
 
@@ -58,11 +58,15 @@ class SharedMemoryAllReduce(AllReduce):
 
         slot_bytes, sum_bytes = (-(-n * dtype.itemsize // PAGE_BYTES) * PAGE_BYTES for n in (piece, size))
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
-        has_space = node.size == self.comm.size and (SLOTS * slot_bytes * node.size + sum_bytes) * 1.1 < _free_bytes()
+        has_space = (
+            node.size == self.comm.size and (SLOT_COUNT * slot_bytes * node.size + sum_bytes) * 1.1 < _free_bytes()
+        )
         if not self.comm.allreduce(has_space, MPI.LAND):
             return super().memory(size, piece, dtype)
         # The memory of the sums follows rank 0's slots.
-        window = MPI.Win.Allocate_shared(SLOTS * slot_bytes + sum_bytes * (node.rank == 0), dtype.itemsize, comm=node)
+        window = MPI.Win.Allocate_shared(
+            SLOT_COUNT * slot_bytes + sum_bytes * (node.rank == 0), dtype.itemsize, comm=node
+        )
         window.Lock_all()
         self._windows.append(window)
         memory_of_rank: list[Array] = [
@@ -74,10 +78,10 @@ class SharedMemoryAllReduce(AllReduce):
         memory_of_rank[node.rank][:] = 0
         slot_values = slot_bytes // dtype.itemsize
         rank_buffers = [
-            [rank_memory[slot_number * slot_values :][:piece] for slot_number in range(SLOTS)]
+            [rank_memory[slot_number * slot_values :][:piece] for slot_number in range(SLOT_COUNT)]
             for rank_memory in memory_of_rank
         ]
-        return memory_of_rank[0][SLOTS * slot_values :][:size], rank_buffers[node.rank], rank_buffers
+        return memory_of_rank[0][SLOT_COUNT * slot_values :][:size], rank_buffers[node.rank], rank_buffers
 
     def reduce(self, piece: Piece) -> None:
         """Sum the packed values of all ranks into `piece.sums`; complete at return if `piece.must_complete`.

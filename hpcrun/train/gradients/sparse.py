@@ -68,9 +68,9 @@ def warn_about_dense_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequ
         return
     import tensorflow as tf
 
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    kind = type(inner)
-    if kind in _warned or _is_linear(inner) or not any(isinstance(g, tf.IndexedSlices) for g in gradients):
+    inner_optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    kind = type(inner_optimizer)
+    if kind in _warned or _is_linear(inner_optimizer) or not any(isinstance(g, tf.IndexedSlices) for g in gradients):
         return
     _warned.append(kind)
     if world().rank == 0:
@@ -82,7 +82,7 @@ def warn_about_dense_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequ
 
 def _is_linear(optimizer: keras.optimizers.Optimizer) -> bool:
     """Return whether an optimizer gives equal results for separate rows and for their sum."""
-    if optimizer.gradient_accumulation_steps:  # gradient accumulation sums the rows
+    if optimizer.gradient_accumulation_steps:  # with gradient accumulation, Keras sums the rows
         return True
     clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
     return type(optimizer) in {keras.optimizers.SGD, keras.optimizers.Lion} and not clips
@@ -93,9 +93,9 @@ def gather_rows(comm: Comm, gradients: Sequence[Data], share: Data, keepalive: l
 
     Args:
         comm: The MPI communicator of the participating ranks.
-        gradients: `tf.IndexedSlices` or `EmbeddingLookups`, equally many on all ranks.
+        gradients: `tf.IndexedSlices` or `EmbeddingLookups`, the same number on all ranks.
         share: This rank's share of the batch; a rank with share 0 sends no rows.
-        keepalive: As for `call_on_host`.
+        keepalive: See the parameter of `call_on_host`.
 
     Returns:
         `tf.IndexedSlices` of the same dtypes, in rank order.
@@ -124,7 +124,7 @@ def gather_rows(comm: Comm, gradients: Sequence[Data], share: Data, keepalive: l
 
 
 def _warn_if_eager(comm: Comm, slices: Sequence[Data]) -> None:
-    """Warn once if all ranks looked up equal rows, as for positions. Collective; equally many slices on all ranks."""
+    """Warn once if all ranks looked up equal rows, as for positions. Collective."""
     if comm in _warned:
         return
     local_indices = [piece.indices.numpy().tobytes() for piece in slices]
@@ -146,8 +146,8 @@ def _wire_dtype(dtype: Data) -> str:
 
 def _gather(comm: Comm, once_per_batch: Sequence[bool], share: Array, *arrays: Array) -> list[Array]:
     with waiting("the sparse gradients"):
-        local = [len(array) if share > 0 else 0 for array in arrays]
-        counts = np.array(comm.allgather(local))  # (ranks, arrays)
+        local_counts = [len(array) if share > 0 else 0 for array in arrays]
+        counts = np.array(comm.allgather(local_counts))  # (ranks, arrays)
         gathered_arrays = []
         for array, rows in zip(arrays, counts.T, strict=True):
             rows_to_send = array[: rows[comm.rank]]
@@ -174,10 +174,10 @@ def _sum_rows(indices: Array, values: Array, rows: Array) -> tuple[Array, Array]
     """
     row_counts = rows[rows > 0]
     by_rank = np.split(indices, np.cumsum(row_counts)[:-1])
-    longest = max(by_rank, key=len)
-    if any((each != longest[: len(each)]).any() for each in by_rank):
+    longest_indices = max(by_rank, key=len)
+    if any((each != longest_indices[: len(each)]).any() for each in by_rank):
         return indices, values  # lookups per sample
-    total = np.zeros((len(longest), *values.shape[1:]), values.dtype)
+    total = np.zeros((len(longest_indices), *values.shape[1:]), values.dtype)
     for summand in np.split(values, np.cumsum(row_counts)[:-1]):
         total[: len(summand)] += summand  # one process would have padded shorter sequences
-    return longest, total
+    return longest_indices, total

@@ -55,15 +55,15 @@ def warn_about_unreduced_loss(optimizer: keras.optimizers.Optimizer, variables: 
     if variables is None:
         variables = getattr(optimizer, "inner_optimizer", optimizer)._trainable_variables  # noqa: SLF001
     records = (_unreduced_variables.get(id(variable)) for variable in map(_tf_variable, variables))
-    unreduced = next((record for record in records if record and record[0]() is not None), None)
-    if unreduced is None:
+    unreduced_record = next((record for record in records if record and record[0]() is not None), None)
+    if unreduced_record is None:
         return
     _warned.append(True)
     _unreduced_variables.clear()
     if world().rank == 0:
         print_line(
-            f"WARNING: tape.gradient was given a loss per sample, of shape {unreduced[1]}: the gradient is that of "
-            "their sum, which ranks take for a mean, so the weights will differ from those of one process\n"
+            f"WARNING: tape.gradient was given a loss per sample, of shape {unreduced_record[1]}: the gradient is "
+            "that of their sum, which ranks take for a mean, so the weights will differ from those of one process\n"
             "HINT: tape.gradient(tf.reduce_mean(loss), variables), and the learning rate that goes with a mean"
         )
 

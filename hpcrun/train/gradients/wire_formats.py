@@ -8,8 +8,8 @@ but only between 6e-8 and 65504: larger numbers become infinity, which a `LossSc
 numbers become 0.
 
 ``HPCRUN_HIERARCHICAL=1`` sums within each host first and then between hosts, if all hosts have the same number of
-ranks, at least two. It is off by default: MPICH's MPI_Allreduce also sends the numbers between hosts only once per
-host, and was as fast or faster.
+ranks, at least two. It is off by default: MPICH's MPI_Allreduce also sends numbers between hosts only once per host,
+and was at least as fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients.allreduce import AllReduce, call_blocking
 from hpcrun.train.gradients.half_precision import BFloat16AllReduce, Float16AllReduce
-from hpcrun.train.gradients.hierarchical import HierarchicalAllReduce, has_even_hosts
+from hpcrun.train.gradients.hierarchical import HierarchicalAllReduce, has_equal_host_sizes
 from hpcrun.train.settings import read_switch
 
 if TYPE_CHECKING:
@@ -50,6 +50,6 @@ def choose_allreduce(comm: Comm, hosts: Sequence[Hashable], call: Call = call_bl
     name = os.environ.get("HPCRUN_WIRE") or "float32"
     if name not in WIRE_FORMATS:
         raise HpcrunError(f"HPCRUN_WIRE={name}: unknown wire format", hint=f"one of {', '.join(WIRE_FORMATS)}")
-    if read_switch("HPCRUN_HIERARCHICAL", default=False) and has_even_hosts(hosts):
+    if read_switch("HPCRUN_HIERARCHICAL", default=False) and has_equal_host_sizes(hosts):
         return HierarchicalAllReduce(comm, hosts, call, WIRE_FORMATS[name])
     return WIRE_FORMATS[name](comm, call)

@@ -1,4 +1,4 @@
-"""Damaged images, which are left out before the training, or end it with an error that names the image."""
+"""Damaged images: they are left out before the training, or end it with an error that names the image."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def find_undamaged(check: Callable[[int], str | None], images: int) -> Array:
             if problem
         }
     gather_problems(list(problems.values()), skip_bad=True)
-    damaged = [
+    damaged_numbers = [
         number
         for numbers_of_rank in checked_allgather("numbers of damaged images", list(problems))
         for number in numbers_of_rank
     ]
-    if len(damaged) == images:
+    if len(damaged_numbers) == images:
         raise HpcrunError(f"all {images} images are damaged")
-    return np.setdiff1d(np.arange(images), damaged)
+    return np.setdiff1d(np.arange(images), damaged_numbers)
 
 
 def check_image(content: bytes) -> str | None:
@@ -99,7 +99,7 @@ def record_reads(check: Callable[[int], str | None], image_numbers: Sequence[int
     """Record the images that are read, because an error of TensorFlow does not name the damaged image.
 
     Args:
-        check: As for `find_undamaged`.
+        check: See the parameter of `find_undamaged`.
         image_numbers: Indices of the images.
     """
     if not _recent_reads:

@@ -54,7 +54,7 @@ class Decoder:
         features = tf.io.parse_example(records, _FEATURES | (_BOXES if uses_boxes else {}))
         encoded, is_raw = features["image/encoded"], features["image/format"] == "RAW"
         shapes = tf.stack([features[f"image/{axis}"] for axis in ("height", "width", "channels")], 1)  # (b, 3)
-        boxes = tf.stack([features[edge].to_tensor() for edge in _BOXES], 2) if uses_boxes else _no_boxes(records)
+        boxes = tf.stack([features[edge].to_tensor() for edge in _BOXES], 2) if uses_boxes else _missing_boxes(records)
 
         def decode_one(element: tuple[Data, ...]) -> Data:
             raw, pixels = element[3], partial(_decode_raw, element[0], element[4])
@@ -85,7 +85,7 @@ class Decoder:
         Returns:
             The images, uint8, shape (b, size, size, 3).
         """
-        return self._decode(contents, seeds, _no_boxes(contents), self._decode_one)
+        return self._decode(contents, seeds, _missing_boxes(contents), self._decode_one)
 
     def _decode(
         self,
@@ -95,7 +95,7 @@ class Decoder:
         decode_one: Callable[[tuple[Data, ...]], Data],
         *raw_features: Data,
     ) -> Data:
-        """Decode image files; of JPEG files, only the window that will be used."""
+        """Decode image files; for JPEG files, decode only the window that is needed."""
         all_jpeg = tf.reduce_all(tf.strings.substr(contents, 0, len(_JPEG)) == _JPEG)
         return tf.cond(
             all_jpeg,
@@ -169,7 +169,7 @@ def _cut(pixels: Data, window: Data) -> Data:
     return pixels[top : top + height, left : left + width]
 
 
-def _no_boxes(images: Data) -> Data:
+def _missing_boxes(images: Data) -> Data:
     return tf.zeros([tf.size(images), 0, 4])
 
 

@@ -84,33 +84,33 @@ class ImageSet:
         """
         if augment not in AUGMENTATIONS:
             raise HpcrunError(f"there is no augmentation {augment!r}", hint=f"augment: {', '.join(AUGMENTATIONS)}")
-        me, is_stable = world(), cache and shuffle  # unshuffled, a rank reads the same images every epoch
+        me, is_stable = world(), cache and shuffle  # without a shuffle, a rank reads the same images every epoch anyway
 
         def is_cached(index: int) -> bool:
             return cache and not (is_stable and owner(index, me.size) != me.rank)
 
-        read = partial(self._read, {}, is_cached)
+        read_images = partial(self._read, {}, is_cached)
         decoder = Decoder(size, AUGMENTATIONS[augment])
         decode = decoder.decode_files if isinstance(self.content, ImageFiles) else decoder.decode_records
 
         def load(indices: Data, seeds: Data) -> Data:
-            contents = tf.ensure_shape(tf.numpy_function(read, [indices], tf.string), [None])
+            contents = tf.ensure_shape(tf.numpy_function(read_images, [indices], tf.string), [None])
             return decode(contents, seeds)
 
         make_dataset = partial(dataset, batch_size=batch_size, shuffle=shuffle, seed=seed, stable_shards=is_stable)
         return make_dataset(np.arange(len(self)), self.labels, load=load)
 
-    def _read(self, cached: dict[int, bytes], is_cached: Callable[[int], bool], indices: Array) -> Array:
+    def _read(self, cached_images: dict[int, bytes], is_cached: Callable[[int], bool], indices: Array) -> Array:
         """Return the bytes of images as an array of objects, because NumPy's dtype for bytes drops trailing zeros."""
         contents: Array = np.empty(len(indices), object)
         record_reads(self._find_problem, indices.tolist())
         try:
             for position, index in enumerate(indices.tolist()):
-                content = cached.get(index)
+                content = cached_images.get(index)
                 if content is None:
                     content = self.content.read(index)
                     if is_cached(index):
-                        cached[index] = content
+                        cached_images[index] = content
                 contents[position] = content
         except HpcrunError as error:
             record_error(error)

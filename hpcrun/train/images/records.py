@@ -46,8 +46,9 @@ class Records:
         """
         row = self.index[number]
         file = self.files[row["shard"]]
-        opened = _open_cached(str(file))  # a reference: if threads open a file at once, the cache keeps only one
-        return read_record(opened.descriptor, file, int(row["offset"]), int(row["length"]))
+        # keep a reference: if several threads open the same file, the cache keeps only one of the objects
+        open_file = _open_cached(str(file))
+        return read_record(open_file.descriptor, file, int(row["offset"]), int(row["length"]))
 
     def check(self, number: int) -> str | None:
         """Return an error message if an image cannot be decoded; else None."""
@@ -70,7 +71,7 @@ class Records:
 
 
 class _OpenFile:
-    """An open file that is closed with its last reference, because the cache may drop it while a thread reads."""
+    """An open file that is closed with its last reference: the cache may drop it while a thread reads."""
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -158,7 +159,7 @@ def find_wrong_labels(files: Sequence[Path], index: Array, classes: int) -> Iter
 
 
 def has_class(labels: Any, classes: int) -> Any:
-    """Return whether labels are from 1 to the number of classes; 0 classes: unknown, no upper limit."""
+    """Return whether labels are from 1 to the number of classes; 0 classes: no upper limit."""
     return (labels >= 1) & ((labels <= classes) | (not classes))
 
 

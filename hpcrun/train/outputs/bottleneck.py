@@ -22,8 +22,8 @@ class Bottleneck(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     """Callback for all ranks that prints the bottleneck of the training at its end, in one sentence.
 
     The time of a step consists of waiting for the batch (data), waiting for other ranks (network), and the rest
-    (compute). The sentence is about the slowest rank, the rank that waits least for others. The first step, which
-    compiles, is not counted. With `steps_per_execution`, the time for data is included in compute.
+    (compute). The sentence describes the slowest rank, which waits least for other ranks. The first step is not
+    counted, because it includes compilation. With `steps_per_execution`, the time for data is included in compute.
     """
 
     reads_logs_late = True  # reads no logs

@@ -21,7 +21,7 @@ _MAX_UNREAD_STEPS = 4  # maximum number of steps whose losses JAX has not comput
 
 
 class _UnreadStep(NamedTuple):
-    """A step whose loss has not been read yet; `description` is its number as text."""
+    """A step whose loss has not been read yet; `description` is the step number as text."""
 
     description: str
     loss: Data
@@ -51,7 +51,7 @@ class StopAtNaN(StepCounter):
         model.make_train_function(force=True)  # an existing train function was traced without the copy
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Check the loss, this rank's mean since the epoch began, which stays NaN after a batch with NaN."""
+        """Check the loss: the mean on this rank since the epoch began, which stays NaN after a batch with NaN."""
         super().on_train_batch_end(batch, logs)
         description = f"step {batch + 1} of epoch {self._epoch}"
         if self.steps_before:
@@ -84,7 +84,8 @@ class StopAtNaN(StepCounter):
         for name, value in {"inputs": x, "targets": y, "sample weights": sample_weight}.items():
             if not all(_is_finite(tensor) for tensor in keras.tree.flatten(value)):
                 return f"the {name} of this batch are not finite", "check the data"
-        if len(saved_weights) != len(model.variables):  # a custom step has built layers, or the backend is JAX
+        # the numbers differ if a custom step has built layers, or on JAX, where no weights are copied
+        if len(saved_weights) != len(model.variables):
             return _first_bad_weights(model), _SMALLER_STEPS
         for variable, copy in zip(model.variables, saved_weights, strict=True):
             variable.assign(copy.value)

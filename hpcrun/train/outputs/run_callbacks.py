@@ -39,7 +39,7 @@ def run_callbacks(
 
     Args:
         labels: Class name of each output.
-        log_every: Number of steps between log lines with the step, its loss and images/s; 0: no such lines.
+        log_every: Number of steps between log lines with step, loss and images/s; 0: no such lines.
         monitor: The metric of the best model; default: ``val_accuracy``, or else ``val_loss``.
         mode: "min" or "max"; "auto" is max for accuracy, AUC, precision, recall, F-scores and IoU, else min.
         folder: Folder for the files; default: ``$HPCRUN_RUN_DIR``; if that is unset, no files are written.

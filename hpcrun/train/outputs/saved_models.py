@@ -56,7 +56,7 @@ class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
             replace_text(self.folder / LABELS, "".join(f"{' '.join(label.split())}\n" for label in self.labels))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Save the model; also as the best model if its metric is the best so far."""
+        """Save the model as the last model, and as the best model if its metric is the best so far."""
         try:
             self._save()
             if self._improves(logs or {}):
@@ -81,7 +81,7 @@ class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         """Record the value of the metric, and return whether it is the best value so far."""
         if self.monitor is None:
             self.monitor = next((name for name in ("val_accuracy", "val_loss") if name in logs), None)
-        if self.monitor not in logs:  # no validation after this epoch
+        if self.monitor not in logs:  # skip an epoch without validation
             return False
         value = float(logs[self.monitor])
         name = self.monitor.lower()

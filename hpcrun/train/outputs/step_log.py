@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class StepCounter(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Callback that counts the steps of a `fit`, also if restarts interrupt an epoch."""
+    """Callback that counts the steps of a `fit`, even if restarts interrupt an epoch."""
 
     reads_logs_late = True
 
@@ -38,7 +38,7 @@ class StepCounter(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         self._epoch, self._batches = epoch + 1, 0
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Count the batches before this batch, also those of an earlier process."""
+        """Count the batches of this epoch before this batch, including those of an earlier process."""
         self._batches = batch
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
@@ -60,9 +60,9 @@ class StepLog(StepCounter):
         every: Number of steps between two lines.
     """
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, step_interval: int) -> None:
         super().__init__()
-        self.every = every
+        self.every = step_interval
         self._start: tuple[float, int, np.ndarray] | None = None  # start of the interval: clock, step, totals
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MIN_IDLE_SHARE = 0.1  # minimum share of time that the other ranks wait for the slowest, to be mentioned
+MIN_IDLE_SHARE = 0.1  # minimum share of time that other ranks wait for the slowest rank, from which it is mentioned
 
 
 class StepTimes(NamedTuple):
-    """Seconds of a rank's steps: total, waiting for data, and waiting for the network; the rest is compute."""
+    """Seconds of a rank's steps: in total, in waits for data, and in waits for the network; the rest is compute."""
 
     total: float
     data: float
@@ -25,8 +25,8 @@ def describe(ranks: Sequence[StepTimes]) -> tuple[dict[str, float], str]:
         ranks: Times of each rank, in rank order.
     """
     idle_shares = [times.network / times.total for times in ranks]
-    slowest = idle_shares.index(min(idle_shares))
-    times = ranks[slowest]
+    slowest_rank = idle_shares.index(min(idle_shares))
+    times = ranks[slowest_rank]
     shares = {"compute": times.total - times.data - times.network, "data": times.data}
     if len(ranks) > 1:
         shares["network"] = times.network
@@ -35,8 +35,8 @@ def describe(ranks: Sequence[StepTimes]) -> tuple[dict[str, float], str]:
     (largest, share), *smaller_shares = shares.items()
     sentence = f"{largest} was the bottleneck: {share:.0%} of the step time"
     sentence += "".join(f", {name} {share:.0%}" for name, share in smaller_shares)
-    excess_idle = sum(idle_shares) / len(idle_shares) - idle_shares[slowest] if len(ranks) > 1 else 0.0
+    excess_idle = sum(idle_shares) / len(idle_shares) - idle_shares[slowest_rank] if len(ranks) > 1 else 0.0
     if excess_idle > MIN_IDLE_SHARE:
-        idle_of_others = excess_idle * len(ranks) / (len(ranks) - 1)
-        sentence += f"; the other ranks waited {idle_of_others:.0%} of the time for rank {slowest}"
+        idle_share_of_others = excess_idle * len(ranks) / (len(ranks) - 1)
+        sentence += f"; the other ranks waited {idle_share_of_others:.0%} of the time for rank {slowest_rank}"
     return shares, sentence

@@ -39,12 +39,12 @@ def require_agreement(values: Mapping[str, object], hint: str = _HINT) -> None:
     if world().size == 1:
         return
     all_values = checked_allgather("the comparison of arguments", dict(values))
-    missing = _MissingValue()
+    missing_value = _MissingValue()
     differences = []
     for name in dict.fromkeys(name for values_of_rank in all_values for name in values_of_rank):
         groups: list[tuple[object, list[int]]] = []
         for rank, values_of_rank in enumerate(all_values):
-            value = values_of_rank.get(name, missing)
+            value = values_of_rank.get(name, missing_value)
             ranks = next((ranks for group_value, ranks in groups if _is_same(value, group_value)), None)
             if ranks is None:
                 groups.append((value, [rank]))

@@ -37,13 +37,13 @@ def checked_barrier(description: str = "a collective call") -> None:
     from mpi4py import MPI
 
     comm, digest, pause = world().comm, zlib.crc32(description.encode()), 0.0
-    extremes = packed("q", [digest, -digest])
+    digest_range = packed("q", [digest, -digest])
     with waiting(description):
-        request = comm.Iallreduce(MPI.IN_PLACE, extremes, MPI.MAX)
+        request = comm.Iallreduce(MPI.IN_PLACE, digest_range, MPI.MAX)
         while not request.Test():
             time.sleep(pause)
             pause = min(pause * 1.2 + 1e-5, 0.005)
-        if extremes[0] == -extremes[1]:
+        if digest_range[0] == -digest_range[1]:
             return
         gathered: dict[str, list[int]] = {}
         for rank, call in enumerate(comm.allgather(f"{description} at {script_position(deep=False)}")):
@@ -99,7 +99,7 @@ def on_rank_0(description: str, function: Callable[[], T]) -> T:
 
 
 def barrier() -> None:
-    """Wait until every rank calls this.
+    """Wait until every rank calls this function.
 
     Raises:
         HpcrunError: Ranks made different calls.
@@ -135,7 +135,7 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
     )
     call = f"allreduce() of {description}"
     if world().size > 1:
-        checked_barrier(call)  # before the error, so that it is printed only once
+        checked_barrier(call)  # wait for all ranks before raising the error, so that it is printed only once
     if not is_numeric:
         raise HpcrunError(
             f"allreduce() got {description}",
@@ -165,7 +165,7 @@ def shared_seed() -> int:
     """Return rank 0's next seed from NumPy's global generator, which `keras.utils.set_random_seed` sets."""
     import numpy as np
 
-    seed = int(np.random.randint(2**31))  # on every rank, so that the generators stay equal
+    seed = int(np.random.randint(2**31))  # draw the seed on every rank, so that the generators stay equal
     if world().size == 1:
         return seed
     checked_barrier("the shuffle's seed")

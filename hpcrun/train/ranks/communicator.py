@@ -41,7 +41,7 @@ def _record_wait(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def waiting_method(*args: Any, **kwargs: Any) -> Any:
-        if current_wait():  # the outer description is better
+        if current_wait():  # keep the description of the outer block, which is more specific
             return method(*args, **kwargs)
         with waiting(description):
             return method(*args, **kwargs)

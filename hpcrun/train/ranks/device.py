@@ -1,4 +1,4 @@
-"""CPU threads and the GPU of one rank, set in the library behind Keras."""
+"""Sets the CPU threads and the GPU of one rank in the backend library of Keras."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def bind_device(me: World) -> str:
     already have restricted CUDA_VISIBLE_DEVICES to this rank's GPU.
 
     Args:
-        me: This rank, and its hosts and CPU threads.
+        me: This rank's number, hosts and CPU threads.
 
     Returns:
         A description of the device.
@@ -64,7 +64,7 @@ def _bind_tensorflow(me: World) -> str | None:
             ) from error
         if me.rank == 0:
             print(
-                f"WARNING: TensorFlow started before hpcrun.train: it keeps its devices. HINT: {_HINT}", file=sys.stderr
+                f"WARNING: TensorFlow started before hpcrun.train and keeps its devices. HINT: {_HINT}", file=sys.stderr
             )
     if not gpus:
         return None

@@ -38,7 +38,7 @@ MAX_ERROR_CHARACTERS = 100_000  # maximum length of an error message that is sen
 
 _previous_excepthooks: list[Callable[[type[BaseException], BaseException, TracebackType | None], object]] = []
 _python_exit, _python_os_exit = sys.exit, os._exit
-_hooked_pids: list[int] = []  # pid for which the hooks work, not for forked children
+_hooked_pids: list[int] = []  # pid of the process in which the hooks are active: they ignore forked children
 _peers: list[Peers] = []
 _first_failures: list[tuple[int, str]] = []
 _lock = threading.Lock()
@@ -178,7 +178,7 @@ def _abort_job(
 
 
 def _record_failure(rank: int, exit_code: int) -> None:
-    """Record the rank that failed first, as rank.bash would do if MPI_Abort did not kill it."""
+    """Record the rank that failed first, because MPI_Abort kills rank.bash before it can do so."""
     if folder := os.environ.get("HPCRUN_RUN_DIR"):
         line = {"rank": rank, "host": platform.node(), "exit_code": exit_code, "time": int(time.time())}
         with (
@@ -207,10 +207,10 @@ def _start_mpi_to_abort() -> None:
     # Before MPI_Init, MPICH's mpiexec ignores exit codes: the other ranks would wait in MPI_Init forever.
     if int(os.environ.get("PMI_SIZE") or 1) > 1 and "mpi4py.MPI" not in sys.modules:
         _flush()
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # mpiexec notices a process that a signal kills
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # end by a signal, which mpiexec notices
         signal.alarm(60)
         with suppress(ImportError, RuntimeError):
-            from mpi4py import MPI  # noqa: F401  (it calls MPI_Init_thread)
+            from mpi4py import MPI  # noqa: F401  (the import calls MPI_Init_thread)
         signal.alarm(0)
 
 

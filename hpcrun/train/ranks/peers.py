@@ -24,7 +24,7 @@ _MAC_BYTES = 32  # size of an HMAC-SHA-256 in bytes
 
 
 class Peer(NamedTuple):
-    """The address of one rank's answering thread.
+    """The address of the thread in which a rank answers questions of other ranks.
 
     Args:
         host: The host name.
@@ -42,7 +42,7 @@ class Peer(NamedTuple):
 
 
 class Peers:
-    """The answering threads of all ranks.
+    """The threads in which all ranks answer questions of other ranks.
 
     A question and its answer are JSON, signed with the key of the job (HMAC, RFC 2104).
 
@@ -131,7 +131,7 @@ class Peers:
         peer = self.all_peers[rank]
         if self.is_on_this_host(rank):
             return socket.create_connection(("127.0.0.1", peer.port), ANSWER_SECONDS)
-        with suppress(socket.gaierror):  # this host cannot resolve the name of the other
+        with suppress(socket.gaierror):  # this host cannot resolve the other host's name
             if peer.host != self.local_peer.host:  # several hosts may have the same name
                 return socket.create_connection((peer.host, peer.port), ANSWER_SECONDS)
         return socket.create_connection((peer.address, peer.port), ANSWER_SECONDS)

@@ -60,14 +60,14 @@ class StallDetector:
         return self.status()
 
     def status(self) -> Json:
-        """Return the collective in which this rank waits (None: none), the number of ticks, and the script position."""
-        current = current_wait()
-        ticks = self.ticks if current is self._last_wait else 0
+        """Return the collective in which this rank waits (or None), the number of ticks, and the script position."""
+        wait = current_wait()
+        ticks = self.ticks if wait is self._last_wait else 0
         return {
-            "what": current and current.description,
-            "waits": str(current),
+            "what": wait and wait.description,
+            "waits": str(wait),
             "ticks": ticks,
-            "at": script_position(deep=current is None),
+            "at": script_position(deep=wait is None),
         }
 
     def run(self) -> None:
@@ -75,9 +75,9 @@ class StallDetector:
         # A refused connection to another host counts only after an earlier answer, because a firewall may refuse, too.
         self._has_next_answered = self.peers.is_on_this_host(self._next) or not isinstance(self._query_next(), OSError)
         while not self._closing.wait(self.tick):
-            current = current_wait()
-            if current is None or current is not self._last_wait:
-                self._last_wait, self.ticks, self._refused_queries = current, 0, 0
+            wait = current_wait()
+            if wait is None or wait is not self._last_wait:
+                self._last_wait, self.ticks, self._refused_queries = wait, 0, 0
                 continue
             self.ticks += 1
             if self.limit and self.ticks * self.tick >= self.limit:
@@ -125,7 +125,7 @@ class StallDetector:
         mismatch = answer["what"] not in {
             None,
             wait.description,
-        }  # a different step of the same collective may be a network failure
+        }  # ranks in different steps of the same collective may be the effect of a network failure
         if mismatch and min(answer["ticks"], self.ticks) >= MISMATCH_TICKS:
             self.abort("the ranks wait in different collectives")
 
@@ -152,7 +152,7 @@ def _describe(answer: Json | OSError) -> str:
 
 
 def start_detector(peers: Peers, rank: int, all_peers: Sequence[Peer], limit: float) -> None:
-    """Start the threads that answer other ranks and detect stalls, until this process ends.
+    """Start the threads that answer other ranks and detect stalls until this process ends.
 
     Args:
         peers: Connections of this rank.

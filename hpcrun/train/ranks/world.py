@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hpcrun.errors import HpcrunError, pluralize
 from hpcrun.run import heartbeat_thread
 from hpcrun.run.job import print_line
-from hpcrun.train.ranks import failure, lone_ranks, stall_detector
+from hpcrun.train.ranks import failure, independent_ranks, stall_detector
 from hpcrun.train.ranks.communicator import duplicate_communicator
 from hpcrun.train.ranks.peers import Peers
 from hpcrun.train.settings import keras_library
@@ -23,7 +23,7 @@ from hpcrun.train.settings import keras_library
 if TYPE_CHECKING:
     from hpcrun.train.types import Comm
 
-NO_LIMIT_SECONDS = 10.0**8  # used if collectives have no timeout
+NO_LIMIT_SECONDS = 10.0**8  # timeout of MPI_Init if collectives have no timeout
 RANK_0_HEAD_START = 10.0  # seconds that other ranks wait, so that rank 0 prints an error first
 
 
@@ -76,7 +76,7 @@ def world() -> World:
 
 @cache
 def mpi_world() -> World:
-    """Start MPI alone, for programs without TensorFlow.
+    """Start only MPI, for programs without TensorFlow.
 
     Raises:
         HpcrunError: MPI started a wrong number of ranks.
@@ -102,7 +102,7 @@ def mpi_world() -> World:
     threads = min(int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // ranks_on_cores), len(cpus))
     hosts = tuple(name for name, _ in hosts_and_cores)
     rank = comm.rank if comm else 0
-    lone_ranks.record_rank(rank, len(hosts))
+    independent_ranks.record_rank(rank, len(hosts))
     heartbeat_thread.start_heartbeat(rank, len(hosts), heartbeat_interval)
     return World(comm=comm, hosts=hosts, rank=rank, threads=max(1, threads))
 
@@ -110,7 +110,7 @@ def mpi_world() -> World:
 def comm() -> Comm:
     """Start MPI unless it is started, check the number of ranks, and return a communicator of all ranks.
 
-    This function does not start TensorFlow. Every rank must call it, before or after `init`.
+    This function does not start TensorFlow. Every rank must call this function, before or after `init`.
 
     Returns:
         An mpi4py communicator; None without mpi4py (then there is one rank).
@@ -118,7 +118,7 @@ def comm() -> Comm:
     Raises:
         HpcrunError: MPI started a wrong number of ranks.
     """
-    lone_ranks.record_query()
+    independent_ranks.record_query()
     return mpi_world().comm
 
 
@@ -132,7 +132,7 @@ def _start_mpi(limit: float) -> Comm:
         faulthandler.dump_traceback_later(limit or NO_LIMIT_SECONDS, exit=True)
     try:
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is installed without an MPI library
+    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py found no MPI library
         if (expected_size := _expected_ranks()) > 1:
             raise HpcrunError(
                 f"the job has {expected_size} ranks, but mpi4py does not start: {error}",
@@ -173,7 +173,7 @@ def mpi_library() -> str:
 def init() -> None:
     """Start MPI, check the number of ranks, and assign CPU threads and a GPU to this rank.
 
-    Call it at the top of a script. Other functions of `hpcrun.train` would start MPI at their first use, but
+    Call this function at the top of a script. Other functions of `hpcrun.train` would start MPI at their first use, but
     TensorFlow fixes its devices with the first tensor.
 
     Raises:
@@ -184,19 +184,19 @@ def init() -> None:
 
 def rank() -> int:
     """Return this process's rank, 0 to size - 1."""
-    lone_ranks.record_query()
+    independent_ranks.record_query()
     return world().rank
 
 
 def size() -> int:
     """Return the number of ranks."""
-    lone_ranks.record_query()
+    independent_ranks.record_query()
     return world().size
 
 
 def local_rank() -> int:
     """Return this process's index among the ranks on its host."""
-    lone_ranks.record_query()
+    independent_ranks.record_query()
     return world().local_rank
 
 

@@ -17,7 +17,7 @@ from hpcrun.train.gradients import optimizer
 from hpcrun.train.gradients.allreduce import AllReduce, call_blocking, call_polling
 from hpcrun.train.gradients.cuda_aware import require_cuda_support
 from hpcrun.train.gradients.half_precision import BFloat16AllReduce, Float16AllReduce
-from hpcrun.train.gradients.hierarchical import HierarchicalAllReduce, has_even_hosts
+from hpcrun.train.gradients.hierarchical import HierarchicalAllReduce, has_equal_host_sizes
 from hpcrun.train.gradients.overlap import group_gradients
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.gradients.shared_memory import SharedMemoryAllReduce
@@ -62,7 +62,7 @@ def all_allreduces(call):
     hosts = [r * 2 // size for r in range(size)]
     scattered = [r % 2 for r in range(size)]
     for layout in (hosts, scattered):
-        if has_even_hosts(layout):
+        if has_equal_host_sizes(layout):
             yield from (HierarchicalAllReduce(comm, layout, call, across) for across in WIRE_FORMATS.values())
 
 
@@ -103,7 +103,7 @@ class Recording(AllReduce):
 def check_each_step_reduces_the_same_pieces():
     hosts = [r * 2 // size for r in range(size)]
     kinds: list[AllReduce] = [Recording(comm)]
-    if has_even_hosts(hosts):
+    if has_equal_host_sizes(hosts):
         kinds += [HierarchicalAllReduce(comm, hosts, call_blocking, Recording)]
     for each in kinds:
         reducer, recorder = Reducer(comm, 1024, each), getattr(each, "across", each)
@@ -234,10 +234,10 @@ def check_refusals():
             del os.environ[name]
     assert not is_overlap_enabled()
     assert type(choose_allreduce(comm, world().hosts)) is AllReduce
-    assert not has_even_hosts([1, 1])
-    assert not has_even_hosts([1, 2])
-    assert not has_even_hosts([1, 1, 2])
-    assert has_even_hosts([1, 2, 1, 2])
+    assert not has_equal_host_sizes([1, 1])
+    assert not has_equal_host_sizes([1, 2])
+    assert not has_equal_host_sizes([1, 1, 2])
+    assert has_equal_host_sizes([1, 2, 1, 2])
 
 
 def train(**variables):

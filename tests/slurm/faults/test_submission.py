@@ -99,7 +99,7 @@ def test_a_timed_out_submission_may_have_succeeded(user, wrap_command):
         "submit", "--", "true", **wrap_command("sbatch", f'"$REAL" "$@" >/dev/null; echo "{TIMED_OUT}" >&2; exit 1')
     )
     assert completed.returncode == 1
-    assert "the job may exist all the same: hpcrun status " in completed.stderr
+    assert "the job may exist in spite of this error: hpcrun status " in completed.stderr
     assert only_run(user)["job_id"] == newest_job_id(user)
 
 

@@ -1,4 +1,4 @@
-"""Warning at the end of a script whose ranks never communicated."""
+"""Warns at the end of a script if its ranks never communicated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _is_queried: list[bool] = []
 
 
 def warn_at_exit() -> None:
-    """Register a check, at exit, that ranks have communicated; a second call has no effect."""
+    """Register an exit handler that warns if ranks have not communicated; a second call has no effect."""
     if not _registered_pids:
         _registered_pids.append(os.getpid())
         atexit.register(_warn_if_alone)
@@ -35,7 +35,7 @@ def record_rank(rank: int, size: int) -> None:
 
 
 def record_query() -> None:
-    """Record that the script queried its rank, because such a script may divide the work itself."""
+    """Record that the script queried its rank: such a script may divide the work itself."""
     _is_queried[:] = [True]
 
 

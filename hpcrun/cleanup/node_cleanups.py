@@ -35,7 +35,7 @@ _COMMAND_NAMES = {"here": "here", "ssh": "ssh", "step": "srun", "job": "srun"}
 _JOB_VARIABLES = (
     "HPCRUN_RUN_DIR",
     "HPCRUN_JOB_ID",
-)  # they would make the cleanup program look like a process of the job
+)  # these variables would make the cleanup program look like a process of the job
 _STATE_FLAGS = re.compile(r"[*~#!%$@^+-]+$")  # sinfo(1), NODE STATE CODES
 _FREE_STATES = {"idle", "completing", "planned"}
 _USABLE_STATES = {*_FREE_STATES, "mixed"}
@@ -43,7 +43,7 @@ _LAUNCH_FAILED = re.compile(r"[Ll]aunch .*failed on node ([\w.-]+)")
 
 
 @dataclass(frozen=True)
-class Visit:
+class NodeCleanup:
     """One run of the cleanup program on one node.
 
     Attributes:
@@ -80,17 +80,17 @@ class NodeResult:
 
 @dataclass
 class _Group:
-    """Visits to nodes through the same transport.
+    """The cleanups of nodes that are reached through the same transport.
 
     Attributes:
         transport: The transport.
-        pending: The visits without a reply so far, by node.
+        pending: The cleanups without a reply so far, by node.
         replies: The replies, by node.
         errors: Why nodes have not been reached so far, by node.
     """
 
     transport: Transport
-    pending: dict[str, Visit]
+    pending: dict[str, NodeCleanup]
     replies: dict[str, dict[str, Any]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
@@ -101,17 +101,17 @@ class _Group:
 
     def run_command(self, nodes: Sequence[str]) -> Replies:
         """Run one command for some of the nodes, and store their replies."""
-        visits = [self.pending[node] for node in nodes]
-        request = visits[0].request
+        node_cleanups = [self.pending[node] for node in nodes]
+        request = node_cleanups[0].request
         environment = {
             name: value
-            for name, value in command_environment(visits[0].slurm_conf).items()
+            for name, value in command_environment(node_cleanups[0].slurm_conf).items()
             if name not in _JOB_VARIABLES
         }
         kill_seconds = 0 if request["dry_run"] else request["grace"] + KILL_SECONDS
         command = self.transport.command(nodes, minutes=math.ceil((START_SECONDS["job"] + kill_seconds) / 60))
         timeout = START_SECONDS[self.transport.kind] + kill_seconds
-        replies = run_on_nodes(command, build_program(_merge_requests(visits)), environment, len(nodes), timeout)
+        replies = run_on_nodes(command, build_program(_merge_requests(node_cleanups)), environment, len(nodes), timeout)
         error_text = (
             f"no reply within {timeout:g} s" if replies.timed_out else (replies.stderr_lines or ["no reply"])[-1]
         )
@@ -127,59 +127,62 @@ class _Group:
         return replies
 
 
-def _merge_requests(visits: Sequence[Visit]) -> dict[str, Any]:
-    """Merge the requests of several visits to one request, which contains each job once."""
-    common_request = visits[0].request
-    if len(visits) == 1:
+def _merge_requests(node_cleanups: Sequence[NodeCleanup]) -> dict[str, Any]:
+    """Merge the requests of several nodes to one request, which contains each job once."""
+    common_request = node_cleanups[0].request
+    if len(node_cleanups) == 1:
         return common_request
-    jobs = {job["run_dir"]: job for visit in visits for job in visit.request["jobs"]}
+    jobs = {job["run_dir"]: job for node_cleanup in node_cleanups for job in node_cleanup.request["jobs"]}
     indices = {run_dir: index for index, run_dir in enumerate(jobs)}
     nodes = {
-        visit.node: {
-            "jobs": [indices[job["run_dir"]] for job in visit.request["jobs"]],
-            "folders": visit.request["folders"],
+        node_cleanup.node: {
+            "jobs": [indices[job["run_dir"]] for job in node_cleanup.request["jobs"]],
+            "folders": node_cleanup.request["folders"],
         }
-        for visit in visits
+        for node_cleanup in node_cleanups
     }
     return {**common_request, "jobs": list(jobs.values()), "nodes": nodes}
 
 
-def visit_nodes(visits: Sequence[Visit]) -> list[NodeResult]:
-    """Visit nodes in parallel, and return the results in the order of the visits."""
+def run_node_cleanups(node_cleanups: Sequence[NodeCleanup]) -> list[NodeResult]:
+    """Clean nodes in parallel, and return their results in the same order."""
     replies: dict[tuple[str, str | None], dict[str, Any]] = {}
     errors: dict[tuple[str, str | None], list[str]] = {}
-    for attempt in range(max((len(visit.transports) for visit in visits), default=0)):
+    for attempt in range(max((len(node_cleanup.transports) for node_cleanup in node_cleanups), default=0)):
         groups: dict[tuple[Transport, str | None, str], _Group] = {}
-        for visit in visits:
-            if (visit.node, visit.slurm_conf) not in replies and attempt < len(visit.transports):
-                transport = visit.transports[attempt]
-                key = (transport, visit.slurm_conf, "" if transport.uses_slurm else visit.node)
-                groups.setdefault(key, _Group(transport, {})).pending[visit.node] = visit
+        for node_cleanup in node_cleanups:
+            if (node_cleanup.node, node_cleanup.slurm_conf) not in replies and attempt < len(node_cleanup.transports):
+                transport = node_cleanup.transports[attempt]
+                key = (transport, node_cleanup.slurm_conf, "" if transport.uses_slurm else node_cleanup.node)
+                groups.setdefault(key, _Group(transport, {})).pending[node_cleanup.node] = node_cleanup
         with ThreadPoolExecutor(MAX_PARALLEL_COMMANDS) as pool:
-            list(pool.map(_visit_group, groups.values()))
+            list(pool.map(_clean_group, groups.values()))
         for (transport, slurm_conf, _), group in groups.items():
             replies |= {(node, slurm_conf): reply for node, reply in group.replies.items()}
             for node in set(group.errors) - set(group.replies):
                 errors.setdefault((node, slurm_conf), []).append(
                     f"{_COMMAND_NAMES[transport.kind]}: {group.errors[node]}"
                 )
-    return [_node_result(visit, replies.get((visit.node, visit.slurm_conf)), errors) for visit in visits]
+    return [
+        _node_result(node_cleanup, replies.get((node_cleanup.node, node_cleanup.slurm_conf)), errors)
+        for node_cleanup in node_cleanups
+    ]
 
 
 def _node_result(
-    visit: Visit, reply: dict[str, Any] | None, errors: dict[tuple[str, str | None], list[str]]
+    node_cleanup: NodeCleanup, reply: dict[str, Any] | None, errors: dict[tuple[str, str | None], list[str]]
 ) -> NodeResult:
     if reply is None:
-        error = "; ".join(errors.get((visit.node, visit.slurm_conf), ()))
-        return NodeResult(visit.node, {}, error, visit.slurm_conf)
-    job_reports = zip(visit.request["jobs"], reply["jobs"], strict=True)
+        error = "; ".join(errors.get((node_cleanup.node, node_cleanup.slurm_conf), ()))
+        return NodeResult(node_cleanup.node, {}, error, node_cleanup.slurm_conf)
+    job_reports = zip(node_cleanup.request["jobs"], reply["jobs"], strict=True)
     unattributed = tuple({**process, "command": mask_command(process["command"])} for process in reply["unattributed"])
     jobs = {job["run_dir"]: report for job, report in job_reports}
-    return NodeResult(visit.node, jobs, "", visit.slurm_conf, unattributed)
+    return NodeResult(node_cleanup.node, jobs, "", node_cleanup.slurm_conf, unattributed)
 
 
-def _visit_group(group: _Group) -> None:
-    """Visit all nodes by one command, drop nodes that make it fail; then visit the remaining nodes one by one."""
+def _clean_group(group: _Group) -> None:
+    """Clean all nodes with one command, drop nodes that make it fail, and clean the remaining nodes one by one."""
     idle_nodes = _drop_unavailable_nodes(group) if group.transport.kind == "job" else []
     timed_out = False
     while nodes := list(group.pending):
