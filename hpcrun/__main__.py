@@ -3,7 +3,7 @@
 import sys
 
 if not sys.flags.safe_path:
-    del sys.path[0]  # the current folder, which may be a cloned repository with modules of any name
+    del sys.path[0]  # remove the working directory, which may be a cloned repository with modules of any name
 
 from hpcrun.cli.main import main
 

@@ -57,7 +57,7 @@ class Allocation:
 
         The hosts come from the first of ``NODELIST_VARIABLES`` that is set; no scheduler command is run. In a Slurm
         step, the hosts and tasks are those of the step. In a batch script, they are the same as for ``srun`` without
-        options; if the job requests no number of tasks, they follow ``SLURM_TASKS_PER_NODE``, as for ``mpirun``.
+        options. If the job requests no number of tasks, they are those of ``SLURM_TASKS_PER_NODE``, as for ``mpirun``.
 
         Args:
             environ: The environment variables, usually ``os.environ``.
@@ -90,7 +90,7 @@ class Allocation:
         return cls(source, tuple(Host(name, count) for name, count in tasks.items() if count))
 
     def with_nodes(self, nodes: int | None) -> Allocation:
-        """Return an allocation with the first hosts of this one.
+        """Return an allocation with the first hosts of this allocation.
 
         Args:
             nodes: The number of hosts; None for all.
@@ -161,7 +161,7 @@ _FORMAT_ALIASES = {
     **dict.fromkeys(["pbs", "nodefile", "machinefile", "lsf"], "ranks"),
     **dict.fromkeys(["hosts", "nodes", "list", "pdsh", "ssh", "txt", "text"], "plain"),
 }
-"""Names of other programs for the hostfile formats."""
+"""Aliases of the hostfile formats."""
 
 HOSTFILE_FORMATS: dict[str, Callable[[Host], str]] = {
     "openmpi": lambda host: f"{host.name} slots={host.tasks}\n",
@@ -169,7 +169,7 @@ HOSTFILE_FORMATS: dict[str, Callable[[Host], str]] = {
     "ranks": lambda host: f"{host.name}\n" * host.tasks,
     "plain": lambda host: f"{host.name}\n",
 }
-"""Functions that format a host: for Open MPI; for MPICH and Intel MPI; with a line per rank; with a line per host."""
+"""Functions that format a host, by format: for Open MPI; for MPICH and Intel MPI; a line per rank; a line per host."""
 
 
 def _read_slurm_variables(environ: Mapping[str, str], variable: str) -> dict[str, int]:
@@ -246,9 +246,9 @@ def _parse_task_count(variable: str, text: str) -> int:
 
 
 def _distribute_tasks(ntasks: int, slots: list[int]) -> list[int]:
-    """Return the number of tasks on each host: hosts with free slots get one task in turn.
+    """Return the number of tasks on each host: one task after the other goes to the next host with a free slot.
 
-    Without free slots, the host with the fewest tasks is next. Ranks are numbered host by host ("block").
+    Without free slots, each task goes to the host with the fewest tasks. Ranks are numbered host by host ("block").
 
     Source: ``_task_layout_block`` in Slurm's src/common/slurm_step_layout.c.
     """
@@ -273,7 +273,7 @@ def _read_hostfile(path: str | os.PathLike[str], description: str = "the hostfil
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         message = f"cannot read {description} {path}: {error.strerror}"
-        raise HpcrunError(message, hint="it has one host a line, as n1 or n1 slots=2") from error
+        raise HpcrunError(message, hint="a hostfile has one host per line, as n1 or n1 slots=2") from error
     tasks: dict[str, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         entry = line.partition("#")[0].strip()

@@ -37,7 +37,7 @@ def submit(
         args: The arguments of the target.
         site: A site's name or file; None to detect it.
         environment: Environment variables of all ranks.
-        snapshot: Whether the job runs a copy of the current code; None for the site's default.
+        snapshot: Whether the job runs a copy of the current code; None: the site's default.
         sweep: Values of arguments, such as ``{"lr": [0.1, 0.01], "seed": "1..5"}``; each combination of values is a
             task of a job array.
         container: The container image in which the ranks run; False for no container, None for the site's default.

@@ -38,7 +38,7 @@ VARIABLE_PREFIXES = (
 
 @dataclass(frozen=True)
 class Runtime:
-    """The command and options of a container runtime.
+    """A container runtime: its command and options.
 
     Attributes:
         command: The command before the options; empty if srun itself starts the container.
@@ -49,7 +49,7 @@ class Runtime:
         gpu: The option that adds the GPU driver, by GPU vendor.
         home: The options that mount the home folder (True) or hide it (False).
         host_mpi: The option that replaces the image's MPI with the host's.
-        files: Whether images may be files.
+        files: Whether the runtime accepts image files.
     """
 
     command: tuple[str, ...]
@@ -83,7 +83,8 @@ def runtime_options(spec: JobSpec, container: Container) -> list[str]:
     runtime = RUNTIMES[container.runtime]
     runtime_argv = [*runtime.command, f"{runtime.directory}={spec.directory}"]
     if runtime.host_mpi and container.mpi == "image":
-        runtime_argv += ["--network=host", "--ipc=host", "--pid=host"]  # for communication between ranks on a node
+        # ranks on a node communicate through these folders
+        runtime_argv += ["--network=host", "--ipc=host", "--pid=host"]
     runtime_argv += runtime.host_mpi if container.mpi == "host" else ()
     gpu_option = runtime.gpu.get(spec.site.gpu.vendor or "nvidia")
     runtime_argv += [gpu_option] if gpu_option and container.gpu and spec.has_gpus else []
@@ -136,7 +137,7 @@ def require_supported(spec: JobSpec, container: Container) -> None:
         )
     if container.runtime == "pyxis" and spec.staged:
         raise HpcrunError(
-            "--stage-in: pyxis starts the container before a rank could copy data to the node-local disk",
+            "--stage-in: pyxis starts the container before ranks can copy data to the node-local disk",
             hint="leave it out; or set another container.runtime, such as apptainer, in the site file",
         )
     for folder in _bound_folders(spec, container):

@@ -1,4 +1,4 @@
-"""Detection of how the ranks of a training script communicate, from the text of the script, which is not run."""
+"""Detects how the ranks of a training script communicate, from the text of the script, without running it."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _MODULES_OF_FRAMEWORKS = {
     }),
     "jax": frozenset({"jax.distributed", "jax.experimental.multihost_utils"}),
 }  # fmt: skip
-"""Modules that identify a framework; if a script imports those of several, the first framework here is used."""
+"""Modules that identify a framework; if a script imports several frameworks, the first in this table is used."""
 
 TRAINING_MODULES = frozenset({"keras", "tf_keras", "tensorflow", "torch", "jax", "flax"})
-"""Modules that train models; a program without them may run several independent copies on purpose."""
+"""Modules that train models; a program without these modules may run several independent copies on purpose."""
 
 _RANK = re.compile(r"(HPCRUN|SLURM|PMI|PMIX|OMPI_COMM_WORLD|MPI|MV2_COMM_WORLD|PALS)_\w+|RANK|LOCAL_RANK|WORLD_SIZE")
 _COMMENT = re.compile(r"^# *hpcrun: *framework *= *(\S+)", re.MULTILINE)
 _PYTHON = re.compile(r"python[\d.]*")
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?", re.MULTILINE)
 _IMPORTS_BY_NAME = frozenset({"import_module", "__import__", "run_module"})
-MAX_IMPORT_DEPTH = 2  # depth to which imports of the user's own modules are followed
+MAX_IMPORT_DEPTH = 2  # maximum depth to which imports of the user's modules are followed
 MAX_FILE_BYTES = 1_000_000  # larger files are not read
 
 
@@ -77,7 +77,7 @@ class ScriptNames:
 
     @property
     def fits_under_strategy(self) -> bool:
-        """Whether it calls Keras's `fit` under a strategy for several workers, which only Keras 2 supports."""
+        """Whether the file calls Keras's `fit` under a strategy for several workers, which only Keras 2 supports."""
         uses_legacy_keras = "TF_USE_LEGACY_KERAS" in self.texts or self._imports(frozenset({"tf_keras"}))
         return self.fits and self.framework == "tensorflow" and not uses_legacy_keras
 
@@ -101,7 +101,7 @@ def trains_model(argv: tuple[str, ...], start: Path) -> bool:
 
     Args:
         argv: The command line of one rank.
-        start: The directory in which it starts.
+        start: The directory in which the command line is started.
     """
     return _read_script(argv, start).trains
 
@@ -111,8 +111,8 @@ def find_framework(argv: tuple[str, ...], start: Path, requested: str) -> str:
 
     Args:
         argv: The command line of one rank.
-        start: The directory in which it starts.
-        requested: The value of ``--framework``, which is returned unless it is ``auto``.
+        start: The directory in which the command line is started.
+        requested: The value of ``--framework``; it is returned unless it is ``auto``.
 
     Raises:
         HpcrunError: A comment in the script names an unknown framework.
@@ -131,7 +131,7 @@ def fits_under_strategy(argv: tuple[str, ...], start: Path) -> bool:
 
     Args:
         argv: The command line of one rank.
-        start: The directory in which it starts.
+        start: The directory in which the command line is started.
     """
     return _read_script(argv, start).fits_under_strategy
 
@@ -141,7 +141,7 @@ def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
 
     Args:
         argv: The command line of one rank; the result is False unless it runs a Python script.
-        start: The directory in which it starts.
+        start: The directory in which the command line is started.
     """
     names = _read_script(argv, start)
     return names.trains and not names.distributes
@@ -201,13 +201,13 @@ def _read_file(file: Path) -> ScriptNames:
     return ScriptNames()
 
 
-@lru_cache(maxsize=64)  # a submission asks several questions about a script
+@lru_cache(maxsize=64)  # cached, because a submission asks several questions about a script
 def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
     text = file.read_text(encoding="utf-8", errors="replace")
     names = ScriptNames(comment=match[1] if (match := _COMMENT.search(text)) else "")
     try:
         _collect_names(ast.parse(text), names)
-    except (SyntaxError, ValueError, RecursionError):  # the file may be written for another Python version
+    except (SyntaxError, ValueError, RecursionError):  # the file may need another Python version
         for module, members in _IMPORT.findall(text):
             names.modules |= {module, *(f"{module}.{each.strip()}" for each in members.split(",") if each)}
         names.texts |= set(re.findall(r"[\"'](\w+)[\"']", text))

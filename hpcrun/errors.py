@@ -1,4 +1,4 @@
-"""The exception HpcrunError, which is printed without a traceback, and helpers for texts on a terminal."""
+"""The exception HpcrunError, which is printed without a traceback, and functions for texts on a terminal."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def closest_match(name: str, known_names: list[str]) -> str | None:
 
 
 def closest_unambiguous_match(name: str, known_names: list[str]) -> str | None:
-    """Return the known name that a mistyped name means; None if it may be a different name, as cpu is not gpu.
+    """Return the known name that a mistyped name certainly means; None if it may mean another name, as cpu and gpu.
 
     Args:
         name: The name that the user typed, such as a QoS, a node feature or an account.
@@ -88,7 +88,7 @@ def closest_unambiguous_match(name: str, known_names: list[str]) -> str | None:
 
 
 _LONG_NAME = 6
-"""Minimum length of a name that counts as misspelled if one letter differs; a shorter one may be a different name."""
+"""Minimum length of a name that counts as misspelled if one letter differs; a shorter name may be a different name."""
 
 
 def _is_misspelling(name: str, word: str) -> bool:

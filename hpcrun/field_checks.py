@@ -1,4 +1,4 @@
-"""Checks of the fields of dataclasses with values from users: resources and site files."""
+"""Checks the fields of dataclasses with values from users: resources and site files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FieldError(ValueError):
 
 
 def check_fields(instance: object, checks: Mapping[str, Callable[[Any], object]]) -> None:
-    """Check the values of a dataclass's fields that are set, or each element of a tuple, or each key of a dict.
+    """Check the fields of a dataclass that are set: the value, each element of a tuple, or each key of a dict.
 
     Raises:
         FieldError: A check failed; the error has the errors of other failed checks as ``others``.

@@ -1,4 +1,4 @@
-"""How to start a file that is no Python script: by its interpreter, by another program, or not at all."""
+"""Hints on how to start a file that is not a Python script: by its interpreter, or by another program."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INTERPRETERS = {".R": "Rscript", ".r": "Rscript", ".jl": "julia", ".pl": "perl"}
-"""Programs of scripts that bash would read as its own if their first line names no other."""
+"""Interpreters by file suffix: without a first line #!, bash would run these scripts itself."""
 
 _COMPILED_SUFFIXES = ".c .cc .cpp .cxx .cu .f .f77 .f90 .f95 .F90 .for .go .rs"
 _SETTINGS = ".yaml .yml .json .toml .cfg .ini .conf .txt .csv .xml .env"
 
 _ADVICE = {
-    ".ipynb": "jupyter nbconvert --to script {file} makes one of the notebook",
+    ".ipynb": "jupyter nbconvert --to script {file} converts the notebook to a script",
     **dict.fromkeys(_COMPILED_SUFFIXES.split(), "compile it, and name the program: hpcrun submit -- ./a.out"),
     **dict.fromkeys(_SETTINGS.split(), "name the script that reads it: hpcrun submit SCRIPT -- {file}"),
     ".nf": "nextflow submits jobs itself: nextflow run {file}",
@@ -35,7 +35,7 @@ _LAUNCH_LINE = re.compile(
 
 
 def advise(target: str, file: Path) -> str:
-    """Return what to do about a file that no job can start; empty for others.
+    """Return the hint for a file that no job can start; empty for other files.
 
     Args:
         target: The file as the user typed it.
@@ -47,7 +47,7 @@ def advise(target: str, file: Path) -> str:
 
 
 def find_interpreter(file: Path) -> list[str]:
-    """Return the program that starts a script which is not executable, as a list; empty for others."""
+    """Return the command that starts a script which is not executable, as a list; empty for other files."""
     if os.access(file, os.X_OK):
         return []
     if file.suffix in INTERPRETERS:
@@ -56,12 +56,12 @@ def find_interpreter(file: Path) -> list[str]:
 
 
 def batch_options(file: Path) -> list[str]:
-    """Return the options of a batch script: ``-N 2``, ``-l nodes=2``, one for each of its lines."""
+    """Return the options in the directives of a batch script, such as ``-N 2`` or ``-l nodes=2``."""
     return [line.partition(" #")[0].strip() for line in _BATCH_LINE.findall(_read(file))]
 
 
 def launch_line(file: Path) -> list[str]:
-    """Return the last line of a batch script that starts ranks or Python, in words; empty without a plain one."""
+    """Return the words of the last line of a batch script that starts ranks or Python; empty if bash must expand it."""
     try:
         return shlex.split(next(reversed(_LAUNCH_LINE.findall(_read(file))), ""))
     except ValueError:  # an open quote

@@ -13,10 +13,10 @@ Severity = Literal["ok", "warning", "error"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check; its text is ``FILE:LINE: what``.
+    """The result of a check; as text, it is ``FILE:LINE: what``.
 
     Attributes:
-        severity: ``ok``; ``warning`` if jobs may run nevertheless; ``error`` if jobs cannot run.
+        severity: ``ok``; ``warning`` for a problem with which jobs may run; ``error`` if jobs cannot run.
         check: The name of the check.
         what: The state or problem that the check found.
         fix: How to correct the problem; empty if there is none.
@@ -47,12 +47,12 @@ def ok(check: str, state: str) -> Finding:
 
 
 def warning(check: str, problem: str, fix: str, location: str = "") -> Finding:
-    """Return a finding about a problem with which jobs may run."""
+    """Return a warning: jobs may run in spite of the problem."""
     return Finding("warning", check, problem, fix, location)
 
 
 def error(check: str, problem: str, fix: str, location: str = "") -> Finding:
-    """Return a finding about a problem that prevents jobs from running."""
+    """Return an error: the problem prevents jobs from running."""
     return Finding("error", check, problem, fix, location)
 
 

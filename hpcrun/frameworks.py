@@ -34,5 +34,5 @@ def default_gpu_view(framework: str) -> str:
 
 def launch_option(spec: JobSpec) -> str | None:
     """Return the value of --framework of `hpcrun_launch`; None if the framework needs no special variables."""
-    framework = "none" if spec.launch in STARTERS else spec.framework  # which set their variables themselves
+    framework = "none" if spec.launch in STARTERS else spec.framework  # these frameworks set their variables themselves
     return framework if framework in {"tensorflow", "none"} and spec.resources.ranks > 1 else None

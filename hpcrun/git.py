@@ -1,4 +1,4 @@
-"""Running of git commands with a timeout."""
+"""Runs git commands with a timeout."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def run_git(
         arguments: The git command and its arguments.
         timeout: Timeout in seconds.
         max_bytes: Maximum number of bytes of output, after which git is stopped; None for no limit.
-        options: Options of git itself, which come before the command.
-        environment: Variables for git, in addition to this process's own.
+        options: Options of git, before the name of the git command.
+        environment: Variables for git, in addition to those of this process.
 
     Raises:
         GitError: Git is not installed, fails, or times out.
@@ -99,7 +99,7 @@ def run_git(
         )
     except OSError as error:
         raise GitError(f"git: {error.strerror}") from None
-    timer = Timer(max(timeout, 0), _kill_group, [process])  # kills also git's children, which would keep the pipe open
+    timer = Timer(max(timeout, 0), _kill_group, [process])  # kill git's children, too: they would keep the pipe open
     with process:
         assert process.stdout  # noqa: S101 - for mypy
         assert process.stderr  # noqa: S101
@@ -120,7 +120,7 @@ def run_git(
 
 
 def _disable_filters(repository: Path, timeout: float) -> tuple[str, ...]:
-    """Return settings that disable the filter programs that a repository's own configuration defines.
+    """Return settings that disable the filter programs that a repository's configuration defines.
 
     Raises:
         GitError: A filter cannot be disabled, or git fails or times out.
@@ -129,7 +129,7 @@ def _disable_filters(repository: Path, timeout: float) -> tuple[str, ...]:
     drivers = {setting.partition("\n")[0].rpartition(".")[0] for setting in all_settings - user_settings}
     if invalid_driver := next(
         (driver for driver in drivers if "=" in driver), None
-    ):  # git's option -c ends the name of a setting at =
+    ):  # git's option -c cannot set a name that contains =
         raise GitError(f"{invalid_driver} in the repository's configuration cannot be disabled")
     empty_settings = (
         f"{driver}.{program}=" for driver in sorted(drivers) for program in ("clean", "smudge", "process")
@@ -138,7 +138,7 @@ def _disable_filters(repository: Path, timeout: float) -> tuple[str, ...]:
 
 
 def _filter_settings(folder: Path, timeout: float) -> set[str]:
-    """Return the filter settings that apply in a folder, each a name, a newline and a value."""
+    """Return the filter settings that apply in a folder, each as name, newline and value."""
     try:
         output = run_git(folder, "config", "-z", "--includes", "--get-regexp", r"^filter\.", timeout=timeout)
     except GitError as error:

@@ -29,11 +29,11 @@ def resolve_site(options: dict[str, Any], site: Site) -> Site:
 
 
 _LEVEL_OPTIONS = "partition", "qos", "constraint", "account"
-"""The options that select tables of a site file; a table may set the defaults of the options after it."""
+"""The options that select tables of a site file, in order; a table may set defaults of the later options."""
 
 
 def select_levels(requested_resources: Resources, site: Site, program: Resources) -> Resources:
-    """Return a job's partition, QoS, constraint and account; the partition defaults to the site's only one."""
+    """Return a job's partition (if the site has only one, by default this one), QoS, constraint and account."""
     selected_levels = Resources()
     for option in _LEVEL_OPTIONS:
         defaults = site.resolve(selected_levels).defaults
@@ -70,7 +70,7 @@ def warn_of_misspelled_names(requested_resources: Resources, site: Site) -> list
 
 
 def warn_of_missing_units(requested_resources: Resources) -> Iterator[str]:
-    """Warn of a time limit or a memory size whose unit in Slurm is probably smaller than the user expects.
+    """Warn of a time limit or a memory size that Slurm probably reads in a smaller unit than the user expects.
 
     Raises:
         HpcrunError: No program starts with so little memory.
@@ -89,7 +89,7 @@ def warn_of_missing_units(requested_resources: Resources) -> Iterator[str]:
 
 
 def warn_of_unsent_mail(resources: Resources) -> Iterator[str]:
-    """Warn of an address without events."""
+    """Warn of a mail address without events: Slurm would send no mail."""
     if resources.mail_user and not resources.mail_type:
         yield f"--mail-user={resources.mail_user} gets no mail without --mail-type, such as END,FAIL"
 

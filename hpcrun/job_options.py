@@ -25,7 +25,7 @@ LAUNCH_MODES = ("ranks", "nodes", "torchrun", "accelerate")
 CPU_BINDINGS = ("cores", "sockets", "none")
 
 STAGED_PLACEHOLDER = "{staged}"
-"""The word in a program's arguments that stands for the folder of the copies of ``--stage-in`` and ``--unpack``."""
+"""Placeholder in a program's arguments for the folder with the copies of ``--stage-in`` and ``--unpack``."""
 
 
 class CommandLineOption(NamedTuple):
@@ -62,14 +62,15 @@ class JobOptions:
         memory_retries: Maximum number of resubmissions, with more memory, of a job that ran out of memory.
         no_gpu: Whether ranks must not see any GPU.
         output_on_all_ranks: Whether the output of all ranks goes to the job's log, not only that of rank 0.
-        strict: Whether the job fails if its ranks do not communicate, or not with all others.
+        strict: Whether the job fails if not all of its ranks communicate.
         gpus_visible: The GPUs that a rank sees: its own (rank), or all GPUs of its node (node); None for the default
             of the site or framework.
-        launch: What starts the ranks: hpcrun's launcher (ranks), or a process per node: the script (nodes), torchrun or
-            Accelerate.
+        launch: The processes that hpcrun's launcher starts: all ranks (ranks), or one process per node, which is the
+            script (nodes), torchrun or accelerate.
         framework: The framework through which the ranks find each other; auto to detect it in the script.
         log_level: The lowest level of the messages that ranks log.
-        cpu_bind: The CPU binding of each rank: to its part of the job's cores, to the sockets of these cores, or none.
+        cpu_bind: The CPU binding of each rank: to its part of the job's cores (cores), to the sockets of these cores
+            (sockets), or none.
         fusion_threshold_kb: Size in KB of the fusion buffers of gradients; 0 for one message per tensor.
         stage_in: Files and folders that each node copies to its local disk.
         unpack: Archives that each node unpacks to its local disk.
@@ -123,7 +124,7 @@ class JobOptions:
     gpus_visible: str | None = _option(
         None,
         "--gpus-visible",
-        "GPUs that a rank sees: rank (its own) or node (all); default: the site's, else node for torch and Horovod.",
+        "GPUs that a rank sees: rank (its own) or node (all); default: the site's, or node for torch and Horovod.",
         "WHICH",
     )
     log_level: str = _option(
@@ -167,7 +168,7 @@ class JobOptions:
         return {name: getattr(self, name) for name in OPTION_NAMES}
 
     def job_options_with_defaults(self, recorded_options: JobOptions) -> dict[str, Any]:
-        """Return the values of the options, by name; those of an earlier job replace defaults."""
+        """Return the values of the options, by name; values of an earlier job replace defaults."""
         return {
             one.name: getattr(recorded_options if getattr(self, one.name) == one.default else self, one.name)
             for one in fields(JobOptions)

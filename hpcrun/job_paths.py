@@ -45,6 +45,6 @@ def _expand(text: str, key: str, **extra_variables: str) -> str:
     if "$" in path:
         hint = "give --account=NAME" if "SLURM_JOB_ACCOUNT" in path else "set it, or change the site file"
         if key == "run_root":
-            hint += "; for a dry run on another machine, HPCRUN_RUN_ROOT=/tmp/runs names a folder in its place"
+            hint += "; for a dry run on another machine, set HPCRUN_RUN_ROOT=/tmp/runs"
         raise HpcrunError(f"{key} = {text!r} names a variable that is not set", hint=hint)
     return path

@@ -1,4 +1,4 @@
-"""Checks whether the nodes of a job can find and start its program, as far as the submitting host can tell."""
+"""Checks on the submitting host whether the nodes of a job can find and start its program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAUNCHERS = {
     *("mpirun", "mpiexec", "mpiexec.hydra", "srun", "aprun", "jsrun", "flux", "horovodrun", "tarantella"),
     *_ONE_PER_NODE,
 }
-"""Programs that start ranks, as hpcrun does."""
+"""Programs that start ranks, which is hpcrun's task."""
 
 
 class SecondLauncherError(HpcrunError):
@@ -36,7 +36,7 @@ class SecondLauncherError(HpcrunError):
 
 
 def require_one_launcher(spec: JobSpec) -> None:
-    """Refuse a launcher as the program of several ranks, unless it is one that starts the ranks of its node alone.
+    """Refuse a launcher as the program of several ranks, unless it starts only the ranks of its node.
 
     Raises:
         SecondLauncherError: The program is a launcher.
@@ -54,7 +54,7 @@ def require_one_launcher(spec: JobSpec) -> None:
 
 
 def _command_line(spec: JobSpec) -> tuple[str, ...]:
-    """Return the command line of one rank; of a sweep, that of its first task."""
+    """Return the command line of one rank; for a sweep, of the first task."""
     return spec.argv or spec.tasks[0].argv
 
 
@@ -82,7 +82,7 @@ def require_program(argv: Sequence[str], spec: JobSpec) -> None:
         raise HpcrunError(f"{name}: there is {problem}", hint=hint)
     try:
         is_folder, is_file = file.is_dir(), file.is_file()
-    except OSError:  # only the nodes may have access
+    except OSError:  # perhaps only the nodes have access
         return
     if "/" in name and is_folder:
         raise HpcrunError(f"{name} is a folder", hint=f"name the program in it: {quoted_name.rstrip('/')}/PROGRAM")
@@ -165,7 +165,7 @@ def _find_missing_part(file: Path, spec: JobSpec) -> Path | None:
     """Return the first part of a program's path that certainly does not exist on any node; None if there is none.
 
     For a scheduler with a queue, only paths below the working directory, the user's home and the run root are checked.
-    Nothing is certain if the site's setup, a snapshot, a dependency or a template may create the program.
+    The result is None if the site's setup, a snapshot, a dependency or a template may create the program.
     """
     may_change = spec.site.setup or spec.snapshot or spec.resources.dependency or len(spec.template_folders) > 1
     if may_change or "$" in str(file) or STAGED_PLACEHOLDER in str(file):
@@ -180,7 +180,7 @@ def _find_missing_part(file: Path, spec: JobSpec) -> Path | None:
 
 
 def _find_similar(file: Path, missing_path: Path, *, is_program: bool = True) -> Path | None:
-    """Return the program or script with the most similar path: one part of the path is misspelled."""
+    """Return the most similar existing path: only one part of the path may be misspelled."""
     remaining_path = file.relative_to(missing_path)
     try:
         entries = {entry.name: entry / remaining_path for entry in missing_path.parent.iterdir()}
@@ -193,7 +193,7 @@ def _find_similar(file: Path, missing_path: Path, *, is_program: bool = True) ->
 
 
 def _format_like_typed(file: Path, typed_path: str, directory: Path) -> str:
-    """Format a path like the typed one: absolute, below ``~``, or relative to the working directory (``./a.out``)."""
+    """Format a path in the form of the typed path: absolute, below ``~``, or relative to the working directory."""
     if typed_path.startswith("~/"):
         return f"~/{shlex.quote(str(file.relative_to(paths.home_folder())))}"
     if typed_path.startswith("/"):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def select_container(request: Request, site: Site) -> Container | None:
-    """Return the container of a job's ranks: the requested one, else the site's, else None.
+    """Return the container of a job's ranks: the requested container, else the site's, else None.
 
     Raises:
         HpcrunError: The requested image is invalid.
@@ -62,7 +62,7 @@ def container_warnings(spec: JobSpec) -> tuple[str, ...]:
 
 
 def require_software(spec: JobSpec) -> None:
-    """Refuse a job if files of its Python environment or container are missing, as far as this host can see.
+    """Refuse a job if this host sees that files of its Python environment or container are missing.
 
     Raises:
         HpcrunError: A file or folder does not exist, although its parent folder exists.
@@ -73,7 +73,7 @@ def require_software(spec: JobSpec) -> None:
         "uv": (site.uv, ".venv/bin/activate", "uv sync makes it"),
         "conda.root": (site.conda.root, "etc/profile.d/conda.sh", "it is what conda info --base prints"),
         "conda.env": (_path_or_none(site.conda.env), "", "conda env list shows all"),
-        "spack.root": (site.spack.root, "share/spack/setup-env.sh", "it is the folder that Spack was cloned into"),
+        "spack.root": (site.spack.root, "share/spack/setup-env.sh", "the folder into which Spack was cloned"),
         "spack.env": (_path_or_none(site.spack.env), "", "spack env list shows all"),
     }
     if container and RUNTIMES[container.runtime].files:

@@ -1,4 +1,4 @@
-"""Jobs with one process per node (``--launch``): the script, or torchrun or Accelerate, which start the ranks."""
+"""Jobs with one process per node (``--launch``): the script, or torchrun or Accelerate, which starts the ranks."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 STARTERS = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.launch"}
-"""The modules of the programs that start ranks."""
+"""The Python module of each program that starts ranks."""
 
 SIGNALS_VARIABLE = "PET_SIGNALS_TO_HANDLE"
-"""The default of torchrun's --signals-to-handle (PyTorch 2.9), also where Accelerate calls it."""
+"""The default of torchrun's --signals-to-handle (PyTorch 2.9), which Accelerate uses, too."""
 
 _SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR2"
-"""Those of torchrun, and the signal before the time limit."""
+"""torchrun's default signals, and the signal that jobs get before the time limit."""
 
 _INCOMPATIBLE_FRAMEWORKS = {
     "torchrun": ("hpcrun", "horovod", "tensorflow", "jax"),
     "accelerate": ("hpcrun", "horovod", "tensorflow", "jax"),
     "nodes": ("hpcrun", "horovod"),
 }
-"""Frameworks whose ranks need another launch, by the value of --launch."""
+"""Frameworks for which a value of --launch is wrong, by this value."""
 
 
 def launched_resources(resources: Resources, launch: str | None) -> Resources:
     """Return the resources of the processes that hpcrun's launcher starts.
 
     Args:
-        resources: Those of the ranks.
+        resources: The resources of the ranks.
         launch: The value of ``--launch``.
 
     Raises:
@@ -50,13 +50,13 @@ def require_possible(spec: JobSpec) -> None:
     """Refuse a ``--launch`` that does not fit the script.
 
     Raises:
-        HpcrunError: Its ranks need another launch, or it is no Python script.
+        HpcrunError: The framework of the ranks needs another launch, or the program is not a Python script.
     """
     incompatible = _INCOMPATIBLE_FRAMEWORKS.get(spec.launch or "", ())
     if spec.framework in incompatible:
         starts = {"nodes": "one process per node"}.get(spec.launch or "", "ranks for torch.distributed")
-        message = f"--launch={spec.launch} starts {starts}, but the ranks of this script are those of {spec.framework}"
-        raise HpcrunError(message, hint="leave --launch out; if the script is meant for it: --framework torch")
+        message = f"--launch={spec.launch} starts {starts}, but the framework of this script is  {spec.framework}"
+        raise HpcrunError(message, hint="leave --launch out; if it is a script for PyTorch, add --framework torch")
     if spec.launch in STARTERS:
         for argv in [task.argv for task in spec.tasks] or [spec.argv]:
             count_own_words(spec.launch, argv)
@@ -80,7 +80,7 @@ def launch_variables(spec: JobSpec) -> dict[str, str]:
 
 
 def count_own_words(launch: str, argv: tuple[str, ...]) -> int:
-    """Return the number of words before the script or ``-m``: Python, and options that make no difference."""
+    """Return the number of words before the script or ``-m``: the interpreter, and options that can be dropped."""
     count = 1
     while argv[count : count + 1] == ("-u",):
         count += 1

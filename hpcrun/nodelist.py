@@ -26,8 +26,8 @@ def expand_nodelist(nodelist: str) -> list[str]:
     """Expand a hostlist expression, in the order of ``scontrol show hostnames``.
 
     Commas or blanks separate items. Brackets contain numbers and ranges; all numbers of a range have the width of the
-    first one (``n[08-10]`` is n08, n09, n10). With several brackets, the number in the last one varies fastest, then
-    that in the first, the second and so on, as in Slurm. Duplicates are kept.
+    first one (``n[08-10]`` is n08, n09, n10). With several brackets, the number in the last brackets varies fastest,
+    then the numbers in the first, the second and so on, as in Slurm. Duplicates are kept.
 
     Args:
         nodelist: For example ``rack[1-2]n[01-03]``, ``n[1-3,5]-ib,login1`` or ``$SLURM_JOB_NODELIST``.
@@ -117,12 +117,12 @@ def fold_hosts(hosts: Iterable[str]) -> str:
             group = (before, after, width if (before, after, width) in padded_patterns else 0)
             groups.setdefault(group, []).append(int(name["number"]))
         else:
-            groups[host, "", -1] = []  # -1 separates it from hosts with the same name and a number
+            groups[host, "", -1] = []  # -1 separates a host without a number from hosts with the same name and a number
     return ",".join(_format_group(*group, sorted(numbers)) for group, numbers in groups.items())
 
 
 def host_sort_key(host: str) -> list[tuple[str, int]]:
-    """Return the sort key of a host name, with which n10 comes after n9."""
+    """Return a sort key of host names that sorts n10 after n9."""
     return [(letters, int(digits or 0)) for letters, digits in re.findall(r"([^0-9]*)([0-9]{0,18})", host)]
 
 

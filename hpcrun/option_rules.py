@@ -1,4 +1,4 @@
-"""Rules about the values of a workload's options: choices, limits, and what depends on other options."""
+"""Rules about the values of a workload's options: choices, limits, and dependencies between options."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Rule:
     """A rule about the values of an option, from its key ``requires``, which depends on other options.
 
     ``{ when = "arch=inception_v3", min = 75 }`` limits the values of the option, by ``min``, ``max`` or ``choices``, if
-    another option has one of some values (``"arch=vgg16|vgg19"``; the values of flags are ``true`` and ``false``).
-    ``{ option = "fine-tune" }`` requires another option if this option is given. ``{ when = "strategy=one", max_ranks =
-    1 }`` limits the ranks of the job.
+    another option has a value (``"arch=vgg16|vgg19"``: one of these values; flags are ``true`` or ``false``). ``{
+    option = "fine-tune" }`` requires another option if this option is given. ``{ when = "strategy=one", max_ranks = 1
+    }`` limits the ranks of the job.
 
     Attributes:
         when: Condition, as OPTION=VALUE, under which the rule applies; empty: always.
@@ -73,7 +73,7 @@ class Rule:
             ranks: The number of ranks of the job.
 
         Raises:
-            HpcrunError: It breaks it.
+            HpcrunError: The number of ranks breaks the rule.
         """
         low, high = self.min_ranks or 1, self.max_ranks or ranks
         if low <= ranks <= high or not self._applies(values):
@@ -135,9 +135,9 @@ def require_in_range(name: str, option: str, declaration: Mapping[str, Any], val
     Args:
         name: The workload's name.
         option: The option.
-        declaration: What it declares: ``min`` and ``max``.
+        declaration: The declaration of the option, with its limits ``min`` and ``max``.
         value: The value.
-        condition: Under which other option the limits hold, for the message.
+        condition: The condition under which the limits apply, for the message.
 
     Raises:
         HpcrunError: The number is too small or too large.
@@ -162,18 +162,18 @@ def require_choice(
     *,
     hints: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuse a value that is none of the choices of its option.
+    """Refuse a value that is not one of the choices of its option.
 
     Args:
         name: The workload's name.
         option: The option.
-        choices: The possible values; None for any.
+        choices: The valid values; None: any value.
         value: The value.
-        condition: Under which other option the choices hold, for the message.
-        hints: What to do instead of certain other values.
+        condition: The condition under which the choices apply, for the message.
+        hints: Hints for certain invalid values, by value.
 
     Raises:
-        HpcrunError: The value is another one.
+        HpcrunError: The value is not one of the choices.
     """
     if value is None or choices is None or value in choices:
         return

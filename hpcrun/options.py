@@ -11,10 +11,9 @@
 An option without a default needs a type (``type = "int"``); otherwise it has the type of its default. The value of an
 option with ``type = "run"`` is a job (``last``, an id, a name) or a file; the program gets the run directory or the
 file. An option with the default ``false`` or ``true`` is a flag, ``--x`` and ``--no-x``. ``choices`` lists the valid
-values; ``min`` and ``max`` limit numbers; ``required = true`` refuses a job without the option. ``hints`` has
-what to do instead of values that are no choices. ``requires`` lists rules about several options; see
-`hpcrun.option_rules`. ``--batch-size``, ``--batch_size`` and the alias ``--batch`` are the same option; records contain
-its name.
+values; ``min`` and ``max`` limit numbers; ``required = true`` refuses a job without the option. ``hints`` has a hint
+for each of some invalid values. ``requires`` lists rules about several options; see `hpcrun.option_rules`.
+``--batch-size``, ``--batch_size`` and the alias ``--batch`` are the same option; records contain its name.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ def require_ranks(name: str, table: Mapping[str, Mapping[str, Any]], argv: Seque
         ranks: The number of ranks of the job.
 
     Raises:
-        HpcrunError: The rule of an option excludes it.
+        HpcrunError: The rule of an option excludes this number of ranks.
     """
     values = _values(parse(name, table, argv), table)
     for option in table:

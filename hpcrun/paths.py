@@ -21,7 +21,7 @@ PROJECT_FOLDER = ".hpcrun"
 def shipped_folder(name: str) -> Path:
     """Return the folder of shipped ``templates``, ``workloads`` or ``site-configs``.
 
-    In a wheel, the folders are in ``hpcrun/_data``; in a checkout or an editable install, they are beside the package.
+    In a wheel, the folders are in ``hpcrun/_data``; in a checkout or an editable install, they are next to the package.
     """
     package = Path(__file__).parent
     installed = package / "_data" / name
@@ -93,7 +93,7 @@ def user_config_folder() -> Path:
 
 
 def user_data_folder(name: str) -> Path:
-    """Return a folder for data of the user that hpcrun cannot create again."""
+    """Return a folder for user data that hpcrun cannot create again."""
     return Path(os.environ.get("XDG_DATA_HOME") or home_folder() / ".local" / "share") / "hpcrun" / name
 
 
@@ -131,7 +131,7 @@ def layer_folder(layer: dict[str, Any]) -> Path | None:
     try:
         return (
             layer_copies / (layer_copies / "current").readlink()
-        )  # the target of the link, because an update changes the link
+        )  # resolve the link, because an update changes its target
     except OSError:
         return None
 
@@ -162,7 +162,7 @@ def template_folders(layers: Sequence[tuple[str, Path]]) -> list[Path]:
 
 def is_folder(path: Path) -> bool:
     """Return whether a path is a folder; False also if the user may not read its parent."""
-    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises without permission
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises an error without permission
 
 
 def user_cache_folder(name: str) -> Path:

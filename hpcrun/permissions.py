@@ -16,7 +16,7 @@ _READ, _READ_AND_ENTER, WRITE = 0o044, 0o055, 0o022
 
 
 def opener(name: str, flags: int) -> int:
-    """Open a file; a new file gets the read permissions of its folder (an ``opener`` for `open`).
+    """Open a file, as an ``opener`` for `open`: a new file gets the read permissions of its folder.
 
     Args:
         name: The file.
@@ -36,7 +36,7 @@ def make_folder(folder: Path) -> None:
 
 
 def make_own_folder(folder: Path, *, private: bool = False) -> None:
-    """Create a folder and its missing parents so that only this user can write them, whatever the umask.
+    """Create a folder and its missing parents, writable only by this user, regardless of the umask.
 
     Args:
         folder: The folder.
@@ -64,7 +64,7 @@ def make_run_directory(folder: Path, *, shared: bool) -> str | None:
     mode = 0o755 if shared else 0o700
     make_own_folder(folder.parent)
     folder.mkdir(mode=mode)
-    with suppress(OSError):  # a default ACL overrides the umask; most folders have none
+    with suppress(OSError):  # a default ACL overrides the umask; most folders have no default ACL
         os.removexattr(folder, "system.posix_acl_default")
     actual_mode = stat.S_IMODE(folder.stat().st_mode)
     if actual_mode & 0o777 & ~mode:

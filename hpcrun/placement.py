@@ -37,7 +37,7 @@ class ExecutionTarget:
         scheduler: The scheduler that runs the job script.
         transport: How ranks start on nodes: by Slurm (slurm), over ssh (ssh), or on this host only (host).
         nodes: The number of nodes; None if Slurm chooses the nodes.
-        ntasks: The number of task slots on these nodes; None if unknown.
+        ntasks: The number of tasks that these nodes can run; None if unknown.
         gpus_on_node: The number of GPUs on each node; None if unknown.
     """
 
@@ -84,7 +84,7 @@ def place_job(request: Request, site: Site, program: Workload) -> Placement:
 
 
 def find_target(request: Request, site: Site) -> ExecutionTarget:
-    """Return the scheduler and nodes of a job: its hostfile's, the current allocation, this host, or a queue.
+    """Return the scheduler and nodes of a job: the hosts of a hostfile, the current allocation, this host, or a queue.
 
     Raises:
         HpcrunError: The hostfile, or the scheduler's environment, is invalid.
@@ -105,7 +105,7 @@ def find_target(request: Request, site: Site) -> ExecutionTarget:
     nodes = len(allocation.hosts)
     if allocation.source == "slurm" and scheduler.uses_slurm:
         return ExecutionTarget(local_scheduler, "slurm", nodes, allocation.ntasks, gpus_per_allocated_node(os.environ))
-    # with one task per node, the hostfile may have no slots
+    # a hostfile with one task per node probably names no slots
     task_slots = allocation.ntasks if allocation.ntasks > nodes else None
     host_names = {host.name for host in allocation.hosts}
     if host_names <= {os.uname().nodename, "localhost"}:
@@ -120,7 +120,7 @@ def find_target(request: Request, site: Site) -> ExecutionTarget:
 def plan_resources(
     request: Request, site: Site, program: Workload, target: ExecutionTarget
 ) -> tuple[Resources, tuple[str, ...]]:
-    """Merge the requested resources with the defaults of partition, site and workload, and adapt them to the target.
+    """Merge the requested resources with defaults of partition, site and workload, and adapt them to the target.
 
     Returns:
         The complete resources, and warnings about them.
@@ -145,7 +145,7 @@ def plan_resources(
 
 
 def select_launcher(site: Site, target: ExecutionTarget, resources: Resources) -> str:
-    """Return the name of the launcher: the site's in Slurm jobs, else one that can reach the target's nodes.
+    """Return the name of the launcher: the site's in Slurm jobs, else a launcher that can reach the target's nodes.
 
     Raises:
         HpcrunError: The site's launcher starts only one process, and there are several ranks.

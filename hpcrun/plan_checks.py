@@ -1,4 +1,4 @@
-"""Checks of a planned job, before its run directory exists, which refuse the job or return warnings."""
+"""Checks a planned job before its run directory exists: refuses the job, or returns warnings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from hpcrun.spec_builder import Commands
 
 WARNED_RANKS_PER_CORE, MAX_RANKS_PER_CORE = 8, 100
-"""Ranks on each core of this host, without a scheduler, beyond which hpcrun warns of a job, and refuses it."""
+"""Ranks per core of this host, without a scheduler, above which hpcrun warns of a job, and above which it refuses a
+job."""
 
 SHORT_SECONDS = 600
 """Time limit in seconds below which a requeued job spends much of its time on starting."""
@@ -79,11 +80,11 @@ def _require_enough_nodes(resources: Resources) -> None:
 def require_abilities(request: Request, placement: Placement, *, is_sweep: bool) -> None:
     """Refuse options that the scheduler does not support, and --max-parallel for a job that is not a sweep.
 
-    For a scheduler without a queue, unsupported options are not refused here.
+    For a scheduler without a queue, this function does not refuse unsupported options.
     """
     if request.max_parallel and not is_sweep:
         message = f"--max-parallel={request.max_parallel} limits the tasks of a sweep, and this job is no sweep"
-        raise HpcrunError(message, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 makes one")
+        raise HpcrunError(message, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 submits a sweep")
     scheduler = placement.target.scheduler
     requested_abilities = {
         "sweep": is_sweep,
@@ -123,7 +124,7 @@ def require_launcher(spec: JobSpec) -> None:
     """Refuse a job whose launcher is not installed on this host."""
     launcher_command = launchers.build_launch_command(spec)[:1]
     path = f"{Path(spec.python).parent}:{os.environ.get('PATH', '')}"
-    changes_path = spec.site.modules.load or spec.site.activation_keys  # in both cases the job has another PATH
+    changes_path = spec.site.modules.load or spec.site.activation_keys  # in both cases, the job has another PATH
     if launcher_command and not changes_path and not shutil.which(launcher_command[0], path=path):
         raise HpcrunError(
             f"{spec.resources.ranks} ranks need {launcher_command[0]}, which is not there",
@@ -132,7 +133,7 @@ def require_launcher(spec: JobSpec) -> None:
 
 
 def find_missing_data(commands: Commands, spec: JobSpec, script: str) -> HpcrunError | None:
-    """Return the error about data that the job would not find; None in a container, or if all data exist."""
+    """Return the error about missing data of the job; None in a container, or if all data exist."""
     program, shared_path = commands.program, None if spec.transport == "host" else spec.run_dir
     if staging_error := staging.find_missing_paths(spec, shared_path):
         return staging_error
@@ -176,7 +177,7 @@ def _warn_of_short_time_limit(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _warn_of_too_many_ranks(spec: JobSpec) -> tuple[str, ...]:
-    """Warn of more ranks on this host than cores by far, or refuse them."""
+    """Warn of many more ranks than cores on this host, or refuse them."""
     cores, ranks = len(os.sched_getaffinity(0)), spec.resources.ranks
     if spec.transport != "host" or ranks <= WARNED_RANKS_PER_CORE * cores:
         return ()
@@ -202,7 +203,7 @@ def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _warn_of_fit_under_strategies(spec: JobSpec) -> tuple[str, ...]:
-    """Warn of a script that needs Keras 2, unless the job has it."""
+    """Warn of a script that needs Keras 2, unless the job uses Keras 2."""
     names = {*dict(spec.environment), *spec.site.environment, *os.environ}
     if "TF_USE_LEGACY_KERAS" in names or spec.framework != "tensorflow":
         return ()
@@ -216,7 +217,7 @@ def _warn_of_fit_under_strategies(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _warn_of_unused_templates(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning about each template that no other template includes and that replaces none of hpcrun's."""
+    """Return a warning about each template that no template includes, and that replaces no template of hpcrun."""
     if len(spec.template_folders) < 2:
         return ()
     *layers, shipped_files = ([*folder.glob("*.j2")] for folder in spec.template_folders)
@@ -241,11 +242,11 @@ def _warn_of_unused_templates(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _warn_of_unknown_copies(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning about arguments that name copies of data which the job does not create."""
+    """Return a warning about arguments that refer to node-local copies of data which the job does not create."""
     argv = [*spec.argv, *(word for task in spec.tasks for word in task.argv)]
     unknown_copies = staging.find_unknown_copies(spec, argv)
     if not unknown_copies:
         return ()
     copy_names = ", ".join(f"{STAGED_PLACEHOLDER}/{name}" for name in spec.staged.values())
-    copies_text = f"the copies are {copy_names}" if copy_names else "there are none without --stage-in or --unpack"
+    copies_text = f"the copies are {copy_names}" if copy_names else "the job makes no copies (--stage-in, --unpack)"
     return (f"the program's arguments contain {', '.join(unknown_copies)}, but {copies_text}",)

@@ -16,13 +16,13 @@ Plugin = TypeVar("Plugin")
 
 @dataclass(frozen=True)
 class Registry(Generic[Plugin]):
-    """The plugins of one kind: hpcrun's own, and those of installed packages.
+    """The plugins of one kind: built-in plugins, and plugins of installed packages.
 
     Attributes:
-        kind: The kind of plugin, such as ``launcher``. hpcrun's own plugins are in the package ``hpcrun.KINDs``: each
-            is the constant ``KIND`` of the module with its name. The group of entry points is ``hpcrun.KINDs``.
+        kind: The kind of plugin, such as ``launcher``. Built-in plugins are in the package ``hpcrun.KINDs``: the
+            constant ``KIND`` of the module with the plugin's name. The group of entry points is ``hpcrun.KINDs``.
         base: The class of the plugins.
-        built_in: The names of hpcrun's own plugins.
+        built_in: The names of the built-in plugins.
         alternative: Text for messages about what a site file may contain instead of a name.
     """
 
@@ -44,7 +44,7 @@ class Registry(Generic[Plugin]):
         return entry_points(group=self.group)
 
     def list_names(self) -> list[str]:
-        """Return the names of all plugins: hpcrun's own, then those of installed packages."""
+        """Return the names of all plugins: built-in plugins, then plugins of installed packages."""
         return [*self.built_in, *sorted(self._entry_points().names - set(self.built_in))]
 
     def require(self, name: str) -> str:
@@ -60,7 +60,7 @@ class Registry(Generic[Plugin]):
         return name
 
     def load(self, name: str) -> Plugin:
-        """Load the plugin of a name.
+        """Load the plugin with a name.
 
         Raises:
             HpcrunError: No plugin has this name, or its package cannot be imported.

@@ -27,7 +27,7 @@ class Leftover:
     Attributes:
         path: The path, without symbolic links.
         identity: The device and inode, because another file may have the same path later.
-        doubt: Why the file may not belong to the job; empty if it certainly does.
+        doubt: Why the file may not belong to the job; empty if it certainly belongs to the job.
         last_write: The latest time at which the job may have written to it, in seconds since 1970.
     """
 
@@ -66,7 +66,8 @@ def reason_to_keep(path: str, path_stat: os.stat_result, last_write: float) -> s
 def remove_leftover(leftover: Leftover) -> str:
     """Remove a file or folder, unless another file has replaced it.
 
-    No symbolic link is followed, even if paths change meanwhile, because each folder is opened relative to its parent.
+    No symbolic link is followed, even if paths change during the removal, because each folder is opened relative to its
+    parent.
 
     Returns:
         Why the file was not removed; empty if it was removed.
@@ -91,7 +92,7 @@ def _remove_entry(parent: int, name: str, leftover: Leftover) -> str:
     if not stat.S_ISDIR(file_stat.st_mode):
         os.unlink(name, dir_fd=parent)
         return ""
-    # another file may have been moved into the folder meanwhile
+    # another file may have been moved into the folder in the meantime
     if reason := reason_to_keep(leftover.path, file_stat, leftover.last_write):
         return reason
     with open_subfolder(parent, name, file_stat) as folder:

@@ -1,4 +1,4 @@
-"""The options of a job as the user gives them."""
+"""The options of a job as the user requests them."""
 
 from __future__ import annotations
 

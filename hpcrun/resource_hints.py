@@ -63,7 +63,7 @@ def propose_value(field: str, value: object) -> str:
 
 
 def explain_short_time(time: object) -> str:
-    """Return a warning about a time limit of some minutes and seconds that may have been meant as hours; else empty."""
+    """Return a warning about a time limit of a few minutes that the user may mean as hours; else empty."""
     short_time = re.fullmatch(r"0?([1-4]):([0-5]\d)|(?:(12|24|36|48|72|96):(00))", str(time))
     if not short_time:
         return ""

@@ -211,7 +211,7 @@ class Resources:
         explicit_values = self.explicit()
         if explicit_values.keys() & set(
             MEMORY_OPTIONS
-        ):  # only one memory option may be set: an explicit one replaces any default
+        ):  # only one memory option may be set: an explicit option replaces all defaults
             explicit_values = {**dict.fromkeys(MEMORY_OPTIONS), **explicit_values}
         return replace(defaults, **{**explicit_values, "sbatch": (*defaults.sbatch, *self.sbatch)})
 
@@ -253,7 +253,7 @@ class Resources:
         return replace(resources, nodes=nodes, ntasks_per_node=ranks_per_node), warning
 
     def one_per_node(self) -> Resources:
-        """Return the resources of one process per node, which has the cores of all ranks of the node.
+        """Return the resources of one process per node, which gets the cores of all ranks on the node.
 
         Raises:
             HpcrunError: The nodes have different numbers of ranks.
@@ -262,7 +262,7 @@ class Resources:
         nodes = self.nodes or -(-self.ranks // per_node)
         if self.ranks % nodes:
             raise HpcrunError(
-                f"{self.ranks} ranks on {nodes} nodes: --launch needs as many on each node",
+                f"{self.ranks} ranks on {nodes}  nodes: --launch needs the same number on each node",
                 hint="-N 2 --ntasks-per-node 4 asks for four on each of two nodes",
             )
         ranks = self.ranks // nodes

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _IGNORED_RECORD_KEYS = {
     "run_dir", "template_folders", "hostfile", "tasks", "values", "snapshot", "site", "resources", "container",
 }  # fmt: skip
-"""Keys of ``job.json`` that `describe_changes` does not compare as a whole."""
+"""Keys of ``job.json`` whose values `describe_changes` does not compare as a whole."""
 
 
 def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Sequence[int] = ()) -> Plan:
@@ -103,7 +103,7 @@ def describe_changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list
         argv_key = "argv of the first task"
         old_values[argv_key], new_values[argv_key] = old_record.tasks[tasks[0]].argv, new_record.tasks[0].argv
     keys = dict.fromkeys([*old_values, *new_values])
-    # keys that the old record lacks are newer than the version of hpcrun that wrote it
+    # skip keys that the old record lacks: they are newer than the version of hpcrun that wrote it
     changed_keys = [
         key for key in keys if old_values.get(key) != new_values.get(key) and (key in old_values or new_values[key])
     ]
@@ -116,7 +116,7 @@ def describe_changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list
 def _find_program(
     spec: JobRecord, argv: Sequence[str], *, must_check_arguments: bool
 ) -> tuple[Workload, tuple[str, ...]]:
-    """Return the program and arguments of a run; the program has its declared options if arguments must be checked."""
+    """Return the program and arguments of a run; the program includes declared options if arguments must be checked."""
     executable, *words = argv
     interpreters = {spec.python, spec.container.python if spec.container else None}
     if executable not in interpreters or not words or not words[0].endswith(".py"):
@@ -136,14 +136,14 @@ def _recorded_resources(run: Run, spec: JobRecord) -> dict[str, Any]:
     try:
         return spec.resources.to_resources().explicit()
     except ValueError as error:
-        hint = "another version of hpcrun may have written it: submit the job as you did then"
+        hint = "another version of hpcrun may have written it: submit the job as the first time"
         raise HpcrunError(f"{run.directory}/job.json: resources: {error}", hint=hint) from None
 
 
 def _merge_resources(
     old_resources: Mapping[str, Any], requested_resources: dict[str, Any], site: Site
 ) -> dict[str, Any]:
-    """Merge requested resources into those of the earlier job; numbers that depend on them are dropped."""
+    """Merge requested resources into those of the earlier job; drop its values that depend on changed ones."""
     dropped_names = {"dependency"}  # the old dependency has ended long ago
     if "ntasks" in requested_resources or "gpus_per_node" in requested_resources:
         dropped_names.add("ntasks_per_node")

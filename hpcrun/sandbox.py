@@ -28,7 +28,7 @@ _CALLABLES = (safe_range, dict, utils.Namespace, *_HELPER_TYPES)
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
-    """A Jinja environment whose templates can call only macros, blocks, filters, and methods of plain values."""
+    """A Jinja environment whose templates can call only macros, blocks, filters, and methods of simple types."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -47,7 +47,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
 
 class PrivateBytecodeCache(FileSystemBytecodeCache):
-    """A cache of compiled templates, which are code: files that other users could have written are not loaded."""
+    """A cache of compiled templates, which does not load code that other users could have written."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(directory, "sandboxed-%s")

@@ -52,9 +52,9 @@ class Scheduler(ABC):
         abilities: The optional abilities: ``sweep`` (job arrays), ``requeue`` (start a job again), ``memory_retries``
             (start a job again with more memory) and ``dependency`` (hold a job until other jobs end).
         uses_slurm: Whether Slurm commands and sbatch options apply to the scheduler's jobs.
-        max_poll_seconds: The maximum interval in seconds between two queries of a command that waits for a job.
+        max_poll_seconds: The maximum interval in seconds in which a command that waits for a job queries the scheduler.
         templates: The folder with the job template; None for hpcrun's own folder.
-        bash_file: The file with the scheduler's bash functions, the same functions as in ``shell/local.bash``.
+        bash_file: The file with the scheduler's bash functions, with the same names as in ``shell/local.bash``.
     """
 
     name: ClassVar[str]
@@ -76,7 +76,7 @@ class Scheduler(ABC):
         return {}
 
     def check(self, spec: JobSpec) -> list[str]:  # noqa: ARG002
-        """Return warnings about a job that the scheduler accepts, but does not start.
+        """Return warnings about a job that the scheduler would accept, but not start.
 
         Raises:
             HpcrunError: No node can ever run the job.

@@ -30,7 +30,7 @@ _PASSWORD_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET")  # also in PG
 _TOKEN_WORDS = {
     "TOKEN", "APITOKEN", "AUTHTOKEN", "ACCESSTOKEN", "APIKEY", "SECRETKEY", "ACCESSKEY", "CREDENTIAL", "CREDENTIALS",
 }  # fmt: skip
-_PASS_WORD = re.compile(r"(?!BYPASS$|COMPASS$).*PASS|PWD")  # such as SSHPASS, if the value is not a word
+_PASS_WORD = re.compile(r"(?!BYPASS$|COMPASS$).*PASS|PWD")  # names such as SSHPASS, if the value is not a word
 _KEY_PREFIXES = {
     "API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "SIGNING", "ENCRYPTION", "ACCOUNT", "MASTER", "STORAGE",
     "WANDB", "OPENAI", "ANTHROPIC", "AZURE",
@@ -44,7 +44,7 @@ _TEXT_TOKEN_PREFIXES = {
 """Words with which a following word TOKEN means a token of a text, as in EOS_TOKEN."""
 
 SECRET_PATTERN = re.compile(
-    r"(?<=://)[^\s/:@'\"]{0,200}:[^\s/'\"$]{1,200}(?=@)"  # user and password in a URL; it may contain an @
+    r"(?<=://)[^\s/:@'\"]{0,200}:[^\s/'\"$]{1,200}(?=@)"  # user and password in a URL; the password may contain an @
     r"|(?<=://)(?=[A-Za-z_-]*\d)[\w-]{20,200}(?=@)"  # a token as user in a URL
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"  # a JSON Web Token
@@ -104,7 +104,7 @@ def mask(text: str) -> str:
 
 
 def mask_command(text: str) -> str:
-    """Replace the secrets in a command line by ``***``, also those after an option, as in ``--password WORD``."""
+    """Replace the secrets in a command line by ``***``, including values of options, as in ``--password WORD``."""
     return _replace_values(_OPTION, mask(text), _mask)
 
 
@@ -113,7 +113,7 @@ def mask_known(value: Any, secrets: Iterable[str]) -> Any:
 
     Args:
         value: A text, or a table or list of texts; other values are not changed.
-        secrets: The secrets; those shorter than `MIN_KNOWN_LENGTH` are ignored, because they may be parts of words.
+        secrets: The secrets; secrets shorter than `MIN_KNOWN_LENGTH` are ignored, because they may be parts of words.
     """
     long_secrets = sorted(
         (one for one in secrets if len(one) >= MIN_KNOWN_LENGTH), key=len, reverse=True
@@ -222,7 +222,7 @@ class Vault:
         if is_secret(name, value):
             return self.store(value)
         if "\0" in value:
-            return value  # rendering the script raises the error about NUL
+            return value  # leave NUL to the rendering of the script, which raises an error
         secrets = list[str]()
 
         def collect(secret: str) -> str:

@@ -1,1 +1,1 @@
-"""CUDA for XLA and TensorFlow: the locations of its files on a node, and the variables with which a job finds them."""
+"""CUDA for XLA and TensorFlow: the locations of CUDA's files on a node, and the variables with which jobs find them."""

@@ -16,7 +16,8 @@ def read_runpath(library: Path) -> list[str]:
     """Return the folders in a library's RUNPATH, such as ``$ORIGIN/../lib``; variables are not expanded.
 
     Args:
-        library: A shared library. The result is empty unless it is for a 64-bit little-endian machine, as CUDA's are.
+        library: A shared library. The result is empty unless the library is for a 64-bit little-endian machine, as
+            CUDA's libraries are.
 
     Raises:
         OSError: The library cannot be read.

@@ -189,7 +189,7 @@ def _plan_xla(current_flags: str, searched_locations: tuple[CudaLocation, ...], 
         data_dir = libdevice_location.path
     elif libdevice_location or ptxas_location:
         data_dir, links = folder_for_links, _plan_links(libdevice_location, ptxas_location, folder_for_links)
-    else:  # the site key applies even if files are missing: XLA's error message then contains the folder
+    else:  # use the site key even if files are missing: XLA's error message then names the folder
         data_dir = next((location.path for location in searched_locations if location.why == "cuda.data_dir"), None)
     return CudaSetup(
         searched_locations,
@@ -206,7 +206,7 @@ def _plan_xla(current_flags: str, searched_locations: tuple[CudaLocation, ...], 
 def _keep_xla_flags(
     current_flags: str, flag_location: CudaLocation, searched_locations: tuple[CudaLocation, ...]
 ) -> CudaSetup:
-    """Return the setup if XLA_FLAGS names a CUDA root, which must contain libdevice; ptxas may be elsewhere."""
+    """Return the setup for a CUDA root that XLA_FLAGS names: it must contain libdevice; ptxas may be elsewhere."""
     has_libdevice = flag_location.libdevice == flag_location.path / LIBDEVICE
     return CudaSetup(
         (flag_location, *searched_locations),
@@ -258,8 +258,8 @@ def _describe_missing(
     advice = "hpcrun cuda lists the searched places"
     if not libdevice_location:
         fix = "set cuda.libdevice in the site file, or pip install 'tensorflow[and-cuda]'"
-        faults.append(f"no libdevice.10.bc for XLA: what it compiles (jit_compile=True) may fail; {fix}; {advice}")
+        faults.append(f"no libdevice.10.bc for XLA: compiled steps (jit_compile=True) may fail; {fix}; {advice}")
     if not ptxas_location:
         fix = "set cuda.ptxas in the site file, or load a CUDA module"
-        faults.append(f"no ptxas for XLA: what it compiles (jit_compile=True) may fail or be slow; {fix}; {advice}")
+        faults.append(f"no ptxas for XLA: compiled steps (jit_compile=True) may fail or be slow; {fix}; {advice}")
     return tuple(faults)

@@ -22,10 +22,10 @@ _NETWORK_WHEELS = {"nccl", "nvshmem"}
 def find_library_path(environ: Mapping[str, str], package_folders: Iterable[Path]) -> tuple[str | None, str]:
     """Return the LD_LIBRARY_PATH with which programs load the CUDA libraries that pip has installed for them.
 
-    The RUNPATH of TensorFlow's wheel lists the folders of these libraries, but sometimes not all: version 2.21.0 omits
-    that of cuSOLVER, and then trains on the CPU. LD_LIBRARY_PATH takes precedence over a RUNPATH (ld.so(8)), so another
-    version of cuDNN or cuBLAS from a module may be loaded. LD_LIBRARY_PATH therefore begins with the omitted folders,
-    or with all folders of pip's libraries.
+    The RUNPATH of TensorFlow's wheel lists the folders of these libraries, but may be incomplete: version 2.21.0 omits
+    the folder of cuSOLVER, and then trains on the CPU. LD_LIBRARY_PATH takes precedence over a RUNPATH (ld.so(8)), so
+    another version of cuDNN or cuBLAS from a module may be loaded. LD_LIBRARY_PATH therefore begins with the omitted
+    folders, or with all folders of pip's libraries.
 
     Args:
         environ: The job's environment variables.
@@ -40,7 +40,8 @@ def find_library_path(environ: Mapping[str, str], package_folders: Iterable[Path
     if site_packages is None:
         return None, ""
     tensorflow_metadata = next(site_packages.glob("tensorflow-*.dist-info"), None)
-    if tensorflow_metadata and _read_installer(tensorflow_metadata) == "conda":  # conda's build uses conda's libraries
+    # TensorFlow from conda uses libraries from conda
+    if tensorflow_metadata and _read_installer(tensorflow_metadata) == "conda":
         return None, ""
     wheel_folders = _library_folders(site_packages)
     current_folders = [folder for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]

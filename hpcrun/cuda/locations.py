@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 LIBDEVICE = Path("nvvm/libdevice/libdevice.10.bc")
-"""The only path below --xla_gpu_cuda_data_dir where XLA searches for libdevice."""
+"""The only path below --xla_gpu_cuda_data_dir at which XLA searches for libdevice."""
 PTXAS = Path("bin/ptxas")
 
 # the layouts of CUDA, of TensorFlow's old instructions for conda, of CUDA 11 in conda, and of Debian
@@ -116,7 +116,8 @@ def find_locations(
     if conda := environ.get("CONDA_PREFIX"):
         sources_and_roots.append(("CONDA_PREFIX", Path(conda)))
     sources_and_roots += [(name, Path(environ[name])) for name in _ROOT_VARIABLES if environ.get(name)]
-    if environ.get("NVHPC_ROOT"):  # its subfolder cuda has a subfolder for each version, and often links to one version
+    # the subfolder cuda has a subfolder for each version, and often a link to one of them
+    if environ.get("NVHPC_ROOT"):
         nvhpc_folder = Path(environ["NVHPC_ROOT"], "cuda")
         sources_and_roots += [
             ("NVHPC_ROOT", folder)
@@ -146,7 +147,7 @@ def _nvcc_wheels(nvidia: Path) -> list[Path]:
 def _matches_tensorflow(wheel: Path, package_folder: Path) -> bool:
     """Return whether a wheel has the CUDA version for which the installed TensorFlow was built.
 
-    An older driver may need that version, which is read from the text of TensorFlow's build_info.py.
+    An older driver may need this CUDA version, which is read from the text of TensorFlow's build_info.py.
     """
     try:
         build_info = (package_folder / "tensorflow/python/platform/build_info.py").read_text()

@@ -15,7 +15,7 @@ def names_flag_file(flags: str) -> bool:
 
 
 def parse_data_dir(flags: str) -> Path | None:
-    """Return the CUDA root in the value of XLA_FLAGS; of several flags, the last one counts; None without the flag.
+    """Return the CUDA root in the value of XLA_FLAGS, of several flags that of the last; None without the flag.
 
     Args:
         flags: Flags separated by blanks; values may be quoted, with backslash escapes in double quotes.

@@ -1,1 +1,1 @@
-"""Provenance of a run, kept in its run directory: the site's values, the user's code, packages."""
+"""Provenance of a run, recorded in its run directory: the site's values, the user's code, packages."""

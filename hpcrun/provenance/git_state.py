@@ -27,8 +27,8 @@ def read_git_state(repository: Path) -> tuple[dict[str, Any], bytes]:
         repository: The top folder of the repository.
 
     Returns:
-        The diff (empty without changes) as second value; as first one a dictionary: ``repository``, ``commit`` and
-        ``branch`` (None if there is none), ``changed`` and ``untracked`` files (None if git did not list them), and
+        The state as a dictionary, and the diff, which is empty without changes. The keys are ``repository``, ``commit``
+        and ``branch`` (None if there is none), ``changed`` and ``untracked`` files (None if git did not list them), and
         ``notes`` on missing information.
     """
     deadline = time.monotonic() + TIMEOUT_SECONDS

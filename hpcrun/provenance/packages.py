@@ -1,6 +1,6 @@
 """``python -m hpcrun.provenance.packages`` lists the installed packages in the format of ``pip freeze``.
 
-The job script runs this module with the job's own Python: it is faster than pip, and needs no pip.
+The job script runs this module with the job's Python; the module is faster than pip, and does not need pip.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def installed_packages() -> dict[str, tuple[str, Distribution]]:
     """Return the name and the distribution of each installed package, by normalized name (PEP 503)."""
     packages: dict[str, tuple[str, Distribution]] = {}
     for package in distributions():
-        if name := package.metadata["Name"]:  # Python imports the first package of this name on sys.path
+        if name := package.metadata["Name"]:  # of packages with the same name, Python imports the first on sys.path
             packages.setdefault(re.sub(r"[-_.]+", "-", name.lower()), (name, package))
     return packages
 

@@ -42,7 +42,7 @@ def write_provenance(
     from hpcrun.git import find_repository
     from hpcrun.provenance import git_state
 
-    with suppress(Exception):  # such as errors of the disk, the repository or git
+    with suppress(Exception):  # such as a full disk, a damaged repository, or an error of git
         folder = run_dir / FOLDER
         permissions.make_folder(folder)
         values = {key: {"value": value, "from": origin} for key, value, origin in loaded_site.list_values()}

@@ -32,7 +32,7 @@ class Snapshot:
         copy: The destination folder.
         kind: ``repository``: tracked files, and Python files that git does not ignore; ``folder``: the whole
             folder of a workload; ``script``: a script with the modules and packages in its folder.
-        required_files: The program's own files, which are copied even if git does not track them.
+        required_files: Files of the program, which are copied even if git does not track them.
         run_root: The folder of run directories, which is never copied.
     """
 
@@ -103,7 +103,7 @@ class Snapshot:
                 permissions.make_folder(working_directory)
             for name in names:
                 permissions.make_folder((self.copy / name).parent)
-                with suppress(FileNotFoundError):  # a file that was removed meanwhile
+                with suppress(FileNotFoundError):  # the file was removed in the meantime
                     self._copy(name, names_and_parents)
         except OSError as error:
             raise HpcrunError(
@@ -127,7 +127,7 @@ class Snapshot:
             allowed_mode = copy.parent.stat().st_mode & 0o055 | 0o700
             copy.chmod(
                 source.stat().st_mode & allowed_mode
-            )  # keeps the x bits; --share-runs decides who may read the copy
+            )  # keep the executable bits; the site key share_runs decides who may read the copy
 
     def _tracked_files(self) -> list[Path]:
         try:
@@ -150,7 +150,7 @@ class Snapshot:
             yield from (current_folder / name for name in (*files, *links))
 
     def _is_code_folder(self, folder: Path) -> bool:
-        """Return whether a folder may contain code: no run root, cache or virtual environment."""
+        """Return whether a folder may contain code: False for the run root, caches and virtual environments."""
         return folder != self.run_root and folder.name != "__pycache__" and not (folder / "pyvenv.cfg").exists()
 
     def _python_modules(self) -> Iterator[Path]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One recorded value, compared between runs.
+    """A recorded value of several runs.
 
     Attributes:
         section: The section of the value, such as resources.
@@ -51,7 +51,7 @@ class ComparisonRow:
 
 
 def compare_facts(facts_of_runs: Sequence[Facts]) -> list[ComparisonRow]:
-    """Return the values of several runs side by side.
+    """Return a row for each recorded value, with the values of several runs.
 
     Sections that some runs lack are omitted, see `runs_without_section`.
 

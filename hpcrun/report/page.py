@@ -79,12 +79,12 @@ def _format_title(run: Run) -> str:
 
 
 def _replace_invalid(value: object) -> object:
-    """Replace control and invalid characters in a text, because a log may contain any bytes."""
-    return _CONTROL.sub("\ufffd", value) if type(value) is str else value  # a str only, not jinja2's Markup
+    """Replace control characters and invalid characters in a text, because a log may contain any bytes."""
+    return _CONTROL.sub("\ufffd", value) if type(value) is str else value  # only a str, not a Markup of jinja2
 
 
 def strip_control_sequences(text: str) -> str:
-    """Remove colours and control sequences from a text, and all states of a progress bar but the last."""
+    """Remove colours and control sequences from a text, and all states of a progress bar except the last."""
     lines = _ANSI.sub("", text).split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 

@@ -19,7 +19,7 @@ COLOUR_COUNT = 8
 """Number of curve colours of the page: its CSS variables ``--curve-0`` and so on."""
 
 MAX_POINTS = 300
-"""Maximum number of points per curve; of longer curves, only every nth point is drawn."""
+"""Maximum number of points per curve; for longer curves, only every nth point is drawn."""
 
 _SERIES_ID = re.compile(r"series serie-(\d+)")
 _UNPLOTTED_KEYS = {"fit", "epoch", "epochs", "seconds", "time", "rank"}
@@ -190,7 +190,8 @@ def _make_tooltip_filter(curves: Sequence[Curve]) -> Callable[[Any], Any]:
 
 
 def _add_tooltip(dot: Any, name: str) -> None:
-    descriptions = [child for child in dot if _element_name(child) == "desc"]  # for pygal's script, which is removed
+    # these elements belong to pygal's script, which is removed
+    descriptions = [child for child in dot if _element_name(child) == "desc"]
     for description in descriptions:
         if description.get("class") == "value":
             title = dot.makeelement(description.tag.replace("desc", "title"), {})

@@ -64,7 +64,8 @@ def collect_facts(run: Run) -> Facts:
         "site": flatten(spec.site.all_values),
         "code": _describe_code(run),
         "versions": result.versions,
-        "packages": read_packages(run) or None,  # has at least Python's version once the job has started
+        # after the start of a job, the file contains at least the version of Python
+        "packages": read_packages(run) or None,
         "modules": _read_modules(run),
         "script": {"job.sh": _digest(read_script(run))},
     }
@@ -120,7 +121,7 @@ def parse_arguments(argv: Sequence[str], python: str | None) -> dict[str, str]:
 
     Args:
         argv: The command line of one rank.
-        python: The Python interpreter, if it runs a script.
+        python: The Python interpreter, if the program is a Python script.
     """
     program_words = 2 if argv and argv[0] == python else 1
     arguments: dict[str, str] = {"program": " ".join(argv[:program_words][-1:])}
@@ -150,12 +151,12 @@ def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
 
 
 def is_set(value: object) -> bool:
-    """Return whether a value counts as set: 0 does; None, False and empty values do not."""
+    """Return whether a value counts as set: 0 is set; None, False and empty values are not."""
     return bool(value) or (value == 0 and value is not False)
 
 
 def _submitted_directory(run: Run) -> Path:
-    """Return the directory that was submitted: the run's, or for a task the sweep's."""
+    """Return the directory that was submitted: of the run, or of the sweep for a task."""
     return (run.sweep or run).directory
 
 

@@ -1,4 +1,4 @@
-"""The options with which a job script calls the functions of the bash library."""
+"""Options in a job script for the functions of the bash library."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def quote(value: object) -> str:
     """
     text = str(value)
     if "\0" in text:
-        raise HpcrunError(f"{text!r} has a NUL character", hint="no variable, argument or file name can have one")
+        raise HpcrunError(f"{text!r} has a NUL character", hint="no variable, argument or file name can contain NUL")
     if sanitize(text) == text:
         return shlex.quote(text)
     # bash's $'...' escapes control characters, with which a terminal could hide lines of a script.
@@ -63,7 +63,7 @@ def quote_directive(option: str) -> str:
     name, separator, value = option.partition("=")
     if re.search(r"[\x00-\x1f\x7f]", value):
         hint = "submit from a folder with another name" if name == "--chdir" else "leave it out"
-        raise HpcrunError(f"{name}={value!r}: no #SBATCH line can have a line break or the like", hint=hint)
+        raise HpcrunError(f"{name}={value!r}: an #SBATCH line cannot contain control characters", hint=hint)
     escaped = _SBATCH_SPECIAL.sub(r"\\\g<0>", value)
     return f"{name}{separator}'{escaped}'" if separator and (escaped, quote(value)) != (value, value) else option
 
@@ -115,7 +115,7 @@ def launch_line(argv: Sequence[str]) -> str:
     """
     if "@rank" in argv:
         raise HpcrunError(
-            "launcher_args: @rank is hpcrun's own word",
+            "launcher_args: @rank is reserved",
             hint="leave it out: hpcrun puts it between the launcher and the program",
         )
     return " ".join(_quote_except_hostfile(word) for word in argv)

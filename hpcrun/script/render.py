@@ -1,4 +1,4 @@
-"""Rendering of the job script from the specification of a job, without queries to a cluster."""
+"""Renders the job script from the specification of a job, without queries to a cluster."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def render(spec: JobSpec) -> str:
         script.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
         message = f"the job script would contain {error.object[error.start]!r}, which is half a character"
-        raise HpcrunError(message, hint="write it whole in the arguments, the environment or the site file") from None
+        raise HpcrunError(message, hint="write the secret as one word") from None
     except jinja2.TemplateSyntaxError as error:
         location = f"{error.filename or error.name}:{error.lineno}"
         raise HpcrunError(f"{location}: {error.message}", hint=templates.HINT) from None

@@ -1,4 +1,4 @@
-"""The command that starts the ranks of a node, where hpcrun's launcher starts one process per node."""
+"""The command that starts the ranks of a node, if hpcrun's launcher starts one process per node."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ def program(spec: JobSpec) -> str:
 
 
 def starter(spec: JobSpec) -> tuple[str, int]:
-    """Return the words of the program that starts the ranks, as bash, and how many words of the job's own it replaces.
+    """Return the bash words of the program that starts the ranks, and the number of words of the job that they replace.
 
     Args:
         spec: The job, with the resources of its ranks.
 
     Returns:
-        Words to put before the script, and the number of words before the script; empty and 0 without such a program.
+        The words of the starter, and the number of words before the script that they replace; empty and 0 without a
+        starter.
     """
     if spec.launch not in STARTERS:
         return "", 0

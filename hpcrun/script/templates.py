@@ -27,14 +27,14 @@ _REMOVED_BLOCKS |= dict.fromkeys(
     ("requeue", "nodes", "job_id", "becomes", "ranks_code"), "the library file slurm.bash or local.bash"
 )
 _REMOVED_BLOCKS |= dict.fromkeys(
-    ("provenance", "provenance_of_scheduler"), "the library file launch.bash, or your own block teardown,"
+    ("provenance", "provenance_of_scheduler"), "the library file launch.bash, or a block teardown,"
 )
 _REMOVED_BLOCKS |= {"rank": "hpcrun_launch, by its options in the block launch,"}
 """Blocks that templates no longer have, with the replacement of each; see docs/templates.md."""
 
 
 class _LayeredLoader(jinja2.BaseLoader):
-    """Loads templates from all layers; a template that extends its own name gets the one of the next lower layer."""
+    """Loads templates from all layers; a template that extends its own name extends the next lower layer's."""
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
         self.folders = folders
@@ -45,7 +45,7 @@ class _LayeredLoader(jinja2.BaseLoader):
         template: str,
     ) -> tuple[str, str | None, Callable[[], bool] | None]:
         layer_number, _, name = template.rpartition(":")
-        if ".." in name.split("/") or name.startswith("/"):  # such a path is outside the folders of templates
+        if ".." in name.split("/") or name.startswith("/"):  # the path is outside the folders of templates
             raise jinja2.TemplateNotFound(name)
         for number, folder in enumerate(self.folders[int(layer_number or 0) :], int(layer_number or 0)):
             file = folder / name
@@ -67,7 +67,7 @@ def _require_known_blocks(
     try:
         syntax_tree = environment.parse(text)
     except jinja2.TemplateSyntaxError:
-        return  # compiling it raises the error
+        return  # compiling the template raises the error
     if not syntax_tree.find(jinja2.nodes.Extends):
         return
     known_blocks = {name for folder in lower_folders for other in folder.glob("*.j2") for name in _block_names(other)}

@@ -131,7 +131,7 @@ def test_names_that_no_copy_has_are_a_warning(site, args, message):
     planned = plan("a.out", *args, site=site, stage_in=["b c"], unpack=["images.tar"])
     assert [message in warning for warning in planned.warnings if "the copies are" in warning] == [True] * bool(message)
     nothing = [warning for warning in plan("a.out", *args, site=site).warnings if "without --stage-in" in warning]
-    assert nothing == ["the program's arguments contain {staged}, but there are none without --stage-in or --unpack"]
+    assert nothing == ["the program's arguments contain {staged}, but the job makes no copies (--stage-in, --unpack)"]
 
 
 def test_a_job_submitted_again_with_other_data_warns_of_its_arguments(cli, site, tmp_path):

@@ -114,7 +114,7 @@ def test_srun_gets_an_uneven_number_of_ranks(plan):
 def test_the_placeholder_of_the_rank_wrapper_is_refused_in_launcher_args(tmp_path):
     site = tmp_path / "own.toml"
     site.write_text('extends = "local"\nlauncher_args = ["@rank"]\ndefaults.ntasks_per_node = 2\n')
-    with pytest.raises(HpcrunError, match="launcher_args: @rank is hpcrun's own word") as refused:
+    with pytest.raises(HpcrunError, match="launcher_args: @rank is reserved") as refused:
         submission.prepare(Request(None, ("true",), site=str(site)))
     assert "leave it out" in (refused.value.hint or "")
 

@@ -260,7 +260,7 @@ MISTAKES = {
     "submit lenet5 -d 1234 --site slurm": "afterok:1234 waits until it has succeeded",
     "status --state done": "did you mean COMPLETED?",
     "prune --older-than 30": "30d are days",
-    "run lenet5 --hostfile missing": "it has one host a line, as n1 or n1 slots=2",
+    "run lenet5 --hostfile missing": "a hostfile has one host per line, as n1 or n1 slots=2",
 }
 
 
