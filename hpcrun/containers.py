@@ -47,7 +47,7 @@ class Runtime:
         prefix: The prefix of the variables with which the host's PREFIXENV_NAME sets NAME in the container; empty if
             the runtime has options for this.
         gpu: The option that adds the GPU driver, by GPU vendor.
-        home: The options that mount the home folder (True) or hide it (False).
+        home: The options that mount the home directory (True) or hide it (False).
         host_mpi: The option that replaces the image's MPI with the host's.
         files: Whether the runtime accepts image files.
     """

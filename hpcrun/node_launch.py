@@ -46,7 +46,7 @@ def for_launcher(spec: JobSpec) -> JobSpec:
     return replace(spec, resources=launched_resources(spec.resources, spec.launch))
 
 
-def require_possible(spec: JobSpec) -> None:
+def require_matching_script(spec: JobSpec) -> None:
     """Refuse a ``--launch`` that does not fit the script.
 
     Raises:
@@ -55,7 +55,7 @@ def require_possible(spec: JobSpec) -> None:
     incompatible = _INCOMPATIBLE_FRAMEWORKS.get(spec.launch or "", ())
     if spec.framework in incompatible:
         starts = {"nodes": "one process per node"}.get(spec.launch or "", "ranks for torch.distributed")
-        message = f"--launch={spec.launch} starts {starts}, but the framework of this script is  {spec.framework}"
+        message = f"--launch={spec.launch} starts {starts}, but the framework of this script is {spec.framework}"
         raise HpcrunError(message, hint="leave --launch out; if it is a script for PyTorch, add --framework torch")
     if spec.launch in STARTERS:
         for argv in [task.argv for task in spec.tasks] or [spec.argv]:

@@ -33,7 +33,7 @@ class Commands:
         program: The program.
         args: The arguments of the program.
         tasks: The values and arguments of each task of a sweep; empty without a sweep.
-        start: The folder in which the job was submitted.
+        start: The directory in which the job was submitted.
     """
 
     program: Workload
@@ -89,7 +89,7 @@ def build_spec(
     )
     if container:
         containers.require_supported(spec, container)
-    node_launch.require_possible(spec)
+    node_launch.require_matching_script(spec)
     is_unknown = placement.resources.ranks > 1 and spec.framework == "auto"
     trains_alone = is_unknown and distribution.trains_alone(_command_words(commands), commands.start)
     return replace(spec, trains_alone=trains_alone, secrets=tuple(secret_vault.values))

@@ -87,7 +87,7 @@ def find_missing_paths(job: JobOptions, shared_path: Path | None) -> HpcrunError
     for option, path in _list_paths(job):
         if is_certainly_missing(Path(path), shared_path):
             message = f"{option}={path}: there is no such file or folder"
-            return HpcrunError(message, hint="name one that the nodes see; paths are relative to the current folder")
+            return HpcrunError(message, hint="name a path that the nodes see, relative to the current directory")
     return None
 
 

@@ -145,7 +145,7 @@ def _device(path: Path) -> int:
 
 
 def _is_shared(folder: Path, shared_path: Path) -> bool:
-    """Return whether a folder, which exists or is below the home folder, is on the file system of a shared path."""
+    """Return whether a folder, which exists or is in the home directory, is on the file system of a shared path."""
     existing_path = next(
         (path for path in (folder, Path(paths.home_folder())) if path.exists() and folder.is_relative_to(path)), None
     )

@@ -33,8 +33,8 @@ def explain_job(error: Any, path: str, argv: Sequence[str]) -> HpcrunError | Non
         return misplaced
     extra_words = error.message.replace("(s)", "").partition("(")[2].rpartition(")")[0].split()
     if not extra_words and not hasattr(error, "possibilities"):
-        is_launched = line.launcher and isinstance(error, typer.BadParameter) and "-np" in argv
-        return _explain_launcher(line, path, extra_words) if is_launched else None
+        is_launcher_line = line.launcher and isinstance(error, typer.BadParameter) and "-np" in argv
+        return _explain_launcher(line, path, extra_words) if is_launcher_line else None
     if line.launcher and not _is_value_of_unknown(line.target, error, argv):
         return _explain_launcher(line, path, extra_words)
     return _explain_pair(line, path) or (_explain_extra(line, path, extra_words) if extra_words else None)

@@ -186,7 +186,7 @@ def main() -> None:
     try:
         _require_single_installation()
         streams.require_stdout()
-        streams.require_current_folder()
+        streams.require_working_directory()
         _require_typed_characters(sys.argv[1:])
         result = make_app(sys.argv[1:])(prog_name="hpcrun", standalone_mode=False)
         exit_code = result if isinstance(result, int) else 0

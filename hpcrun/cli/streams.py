@@ -69,7 +69,7 @@ def require_stdout() -> None:
         raise HpcrunError("stdout is closed, and hpcrun prints there", hint=">/dev/null discards its output")
 
 
-def require_current_folder() -> None:
+def require_working_directory() -> None:
     """Refuse to run without a working directory, because arguments and site files may be relative paths.
 
     Raises:
@@ -78,9 +78,9 @@ def require_current_folder() -> None:
     try:
         os.getcwd()  # noqa: PTH109 - Path.cwd() does the same
     except OSError as error:
-        folder = os.environ.get("PWD", "the current folder")
+        folder = os.environ.get("PWD", "the current directory")
         raise HpcrunError(
-            f"the current folder does not exist: {folder}: {error.strerror}", hint="cd to another"
+            f"the current directory does not exist: {folder}: {error.strerror}", hint="cd to another"
         ) from None
 
 

@@ -126,7 +126,7 @@ ADVICE = {
         "--array -a --grid --param": "--sweep NAME=1..5 runs a task for each value of an option of the program",
         "-pe": "--ntasks=N gives the number of ranks, --ntasks-per-node=N that of each node",
         "--wrap": "any command goes after --: hpcrun submit -- COMMAND",
-        "--chdir -D --workdir --cwd": "jobs run in the folder in which they are submitted: cd there first",
+        "--chdir -D --workdir --cwd": "jobs run in the directory in which they are submitted: cd there first",
         "--python --venv --conda --conda-env --virtualenv": "jobs use the Python of the active environment, or the "
         "site file's (python, venv, uv, conda.env): docs/environments.md",
         "--module --modules --load": "modules.load in the site file loads modules: docs/sites.md",

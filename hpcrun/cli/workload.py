@@ -74,7 +74,7 @@ def show(
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The folder to create, in the current one.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The folder to create, in the current directory.")],
     source: Annotated[
         str, typer.Option("--from", metavar="WORKLOAD", help="A bundled workload, or a workload folder.")
     ] = "lenet5",

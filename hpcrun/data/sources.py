@@ -115,13 +115,13 @@ def _split_by_class(images: Iterable[Source], fraction: float) -> dict[str, list
     by_label: dict[int, list[Source]] = defaultdict(list)
     for image in images:
         by_label[image.label].append(image)
-    held_out = {
+    validation_ids = {
         id(image) for group in by_label.values() for image in group[: min(round(fraction * len(group)), len(group) - 1)]
     }
     splits: dict[str, list[Source]] = {"train": [], "validation": []}
     for group in (by_label[label] for label in by_label):
         for image in group:
-            splits["validation" if id(image) in held_out else "train"].append(image)
+            splits["validation" if id(image) in validation_ids else "train"].append(image)
     return {name: shuffle(split_images) for name, split_images in splits.items()}
 
 

@@ -30,7 +30,7 @@ PROGRAM = Workload(name="doctor", program=(None, "-m", "hpcrun.doctor.node_probe
 """The program that the doctor runs on each node with the site's Python."""
 
 ENVIRONMENT = (("PYTHONSAFEPATH", "1"),)
-"""Environment variables of `PROGRAM`. Python must not import from the current folder, maybe a cloned repository."""
+"""Environment variables of `PROGRAM`. Python must not import from the working directory, maybe a cloned repository."""
 
 
 @dataclass

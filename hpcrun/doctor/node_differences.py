@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 THIS_HOST = "here"
 """The label of the host that runs the doctor."""
 
-EXPECTED_EQUAL = ("Python", "hpcrun", "modules", "MPI library", "XLA_FLAGS")
+FACTS_EXPECTED_EQUAL = ("Python", "hpcrun", "modules", "MPI library", "XLA_FLAGS")
 """Facts that the job script determines: they should be equal on this host and on nodes (unlike LD_LIBRARY_PATH)."""
 
 
@@ -94,7 +94,7 @@ def warn_of_differences(facts: Sequence[HostFact]) -> Iterator[Finding]:
             differing_hosts = fold_hosts(fact.values[-1][1])
             fix = f"--exclude={differing_hosts}, or --constraint with a feature of equal nodes (sinfo -o '%N %f')"
             yield warning("nodes differ", f"{fact.name}: {description}", fix)
-        elif fact.differs == "here" and fact.name in EXPECTED_EQUAL:
+        elif fact.differs == "here" and fact.name in FACTS_EXPECTED_EQUAL:
             fix = "the same script has another result on nodes: see modules, setup and python in the site file"
             yield warning("not as here", f"{fact.name}: {description}", fix)
 

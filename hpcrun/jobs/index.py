@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_LINK = re.compile(r"(?P<created_ns>\d+)(?:\.(?P<job_id>[^.-]+))?-(?P<directory>.+)", re.DOTALL)
+_LINK_NAME = re.compile(r"(?P<created_ns>\d+)(?:\.(?P<job_id>[^.-]+))?-(?P<directory>.+)", re.DOTALL)
 _NAME_SUFFIX = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4,8}(?P<task>\.\d+)?$")
 
 
@@ -93,7 +93,7 @@ def list_entries(directory_name: str = "") -> list[Entry]:
             links = sorted((link.name for link in folder if link.name.endswith(directory_name)), reverse=True)
     except FileNotFoundError:
         return []
-    matches = ((link, _LINK.fullmatch(link)) for link in links)
+    matches = ((link, _LINK_NAME.fullmatch(link)) for link in links)
     return [
         Entry(link, int(match["created_ns"]), match["job_id"], match["directory"]) for link, match in matches if match
     ]

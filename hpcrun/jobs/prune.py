@@ -43,7 +43,7 @@ def find_obstacle(run: Run) -> str | None:
     if mismatch := _find_record_mismatch(run):
         return mismatch
     for description, folder in (
-        ("the current folder", Path.cwd()),
+        ("the current directory", Path.cwd()),
         ("your home directory", Path(os.environ.get("HOME", "/"))),
     ):
         if folder.resolve().is_relative_to(directory.resolve()):

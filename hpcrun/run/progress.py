@@ -107,7 +107,7 @@ class Progress:
         if is_chief:
             details["fit_seconds"] = round(time.perf_counter() - self._start_time, 3)
             details["logs"] = to_json(self._convert(self._logs))
-            details["points"] = [[_round(loss), rate] for loss, rate in self._points]
+            details["points"] = [[_round_loss(loss), rate] for loss, rate in self._points]
             details["images_per_second"] = self._rate()
         return details
 
@@ -116,7 +116,7 @@ class Progress:
         return float(f"{self.batch_size / step:.5g}") if step and self.batch_size else None
 
 
-def _round(value: Any) -> float | None:
+def _round_loss(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 

@@ -103,7 +103,7 @@ class Modules:
     reset: bool = False
     """Whether to run `module reset` before loading, which restores the default modules."""
     use: tuple[str, ...] = ()
-    """Directories to add with `module use`."""
+    """Folders to add with `module use`."""
     load: tuple[str, ...] = ()
     """Modules to load, in order."""
 

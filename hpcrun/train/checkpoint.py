@@ -197,10 +197,10 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
 def open_checkpoint(
     folder: str | os.PathLike[str] | None, seed: int, user_callbacks: Sequence[Keras]
 ) -> Checkpoint | None:
-    """Return the checkpoint callback of the next `fit`, or None if there is no directory for checkpoints.
+    """Return the checkpoint callback of the next `fit`, or None if there is no folder for checkpoints.
 
     Args:
-        folder: Directory of checkpoints; default: ``$HPCRUN_RUN_DIR/checkpoints`` if the variable is set.
+        folder: Folder of checkpoints; default: ``$HPCRUN_RUN_DIR/checkpoints`` if the variable is set.
         seed: Seed of the sample order if there is no checkpoint.
         user_callbacks: The user's callbacks, in the order of `fit`.
     """

@@ -33,7 +33,7 @@ WAITING_STATES = frozenset({
 })  # fmt: skip
 """States in which a job neither runs nor has ended."""
 
-LAST_LINES = 15
+LAST_LINE_COUNT = 15
 
 
 @dataclass(frozen=True)
@@ -281,4 +281,4 @@ def _find_diagnoses_of_failed_rank(facts: JobFacts) -> list[Diagnosis]:
 
 
 def _last_lines(lines: tuple[str, ...]) -> list[str]:
-    return [line.rstrip() for line in lines if line.strip()][-LAST_LINES:]
+    return [line.rstrip() for line in lines if line.strip()][-LAST_LINE_COUNT:]

@@ -42,7 +42,7 @@ _ERROR = re.compile(
 )
 _SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
 _GROUP_MARK = re.compile(r"^\s*[|+][-+| ]{0,60}")
-_LINK = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
+_CHAIN_SEPARATOR = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
 _LIBRARY_FILE = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python[\d.]+/|^<|/hpcrun/train/|/hpcrun/\w+\.py$|^[^/].*\.p(?:yx|xi)$|/bin/[^/]+$|/jobs?/_?entry"
 )
@@ -180,7 +180,7 @@ def _parse(log: Log) -> list[PythonError]:
         if 'File "' not in line and "Traceback (" not in line and "exception" not in line:
             index += 1
             continue
-        if link := _LINK.match(_GROUP_MARK.sub("", line)):
+        if link := _CHAIN_SEPARATOR.match(_GROUP_MARK.sub("", line)):
             link_text = link[0] if errors else ""
         if not (_START.match(line) or _FRAME.match(line)):
             index += 1
@@ -293,7 +293,7 @@ def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
         line = _GROUP_MARK.sub("", lines[end_index]).strip()
         if "[[{{" in line and end_index > index + 1:
             break
-        if _START.match(line) or _LINK.match(line):
+        if _START.match(line) or _CHAIN_SEPARATOR.match(line):
             break
     else:
         end_index = min(index + 80, len(lines))

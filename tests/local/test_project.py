@@ -38,7 +38,8 @@ def test_a_project_does_not_select_the_site_and_a_warning_names_the_command(cli,
 def test_modules_in_the_current_folder_are_not_imported(isolated_home, tmp_path):
     for name in ("typer", "json", "jinja2", "mpi4py", "numpy"):
         (tmp_path / f"{name}.py").write_text(f"open('{tmp_path}/ran', 'a').write('{name} ')\n")
-    script = [sys.executable, "-P", "-m", "hpcrun"]  # as the installed command, without the current folder on sys.path
+    # as the installed command, without the current directory on sys.path
+    script = [sys.executable, "-P", "-m", "hpcrun"]
     for argv in (
         [*script, "doctor", "--site", "local"],
         [*script, "run", "--site", "local", "--", "true"],

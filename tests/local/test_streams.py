@@ -1,4 +1,4 @@
-"""All commands with closed streams, a removed current folder, no home directory, or an ASCII locale."""
+"""All commands with closed streams, a removed current directory, no home directory, or an ASCII locale."""
 
 import os
 import subprocess
@@ -140,7 +140,7 @@ def test_a_dry_run_into_a_file_has_the_exact_bytes_of_the_script_in_an_ascii_loc
 def test_removed_current_folder_is_one_error(two_ended_jobs, tmp_path):
     shell = f'd={tmp_path}/gone.$$; mkdir $d; cd $d; rmdir $d; "$@"'
     for argv, code, _, err in run_all_commands(shell):
-        assert (code, err.count("ERROR: the current folder does not exist")) == (2, 1), (argv, err)
+        assert (code, err.count("ERROR: the current directory does not exist")) == (2, 1), (argv, err)
 
 
 def test_missing_home_directory_is_one_error(tmp_path):

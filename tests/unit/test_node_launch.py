@@ -87,15 +87,15 @@ def test_sweeps_modules_and_one_node(submit, tmp_path):
 @pytest.mark.parametrize(
     ("text", "argv", "message"),
     [
-        ("import hpcrun.train\n", ["torchrun"], "the ranks of this script are those of hpcrun\nHINT: leave --launch"),
+        ("import hpcrun.train\n", ["torchrun"], "the framework of this script is hpcrun\nHINT: leave --launch"),
         ("import hpcrun.train\n", ["nodes"], "one process per node, but the framework of this script is hpcrun"),
-        ("import horovod.torch\n", ["accelerate"], "but the ranks of this script are those of horovod"),
+        ("import horovod.torch\n", ["accelerate"], "but the framework of this script is horovod"),
         (TORCH, ["mpi"], "--launch=mpi: hpcrun cannot start ranks by this\nHINT: the choices: ranks, nodes, torchrun"),
         (TORCH, ["torchrum"], "--launch=torchrum: hpcrun cannot start ranks by this\nHINT: did you mean torchrun? the"),
         (TORCH, ["torchrun", "-n", "3"], "3 ranks on 2 nodes: --launch needs the same number on each node\nHINT: -N 2"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(submit, tmp_path, text, argv, message):
+def test_impossible_launch_is_refused(submit, tmp_path, text, argv, message):
     (tmp_path / "train.py").write_text(text)
     code, out, err = submit("-N", "2", "--no-gpu", "--launch", *argv)
     assert (code, out) == (2, "")

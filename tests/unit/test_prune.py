@@ -228,7 +228,7 @@ def test_a_folder_that_only_contains_a_record_is_refused(four, cli, tmp_path, mo
     monkeypatch.chdir(run.directory / "checkpoints")
     for word in ("old", "..", f"{run.directory}/"):
         code, _, err = cli("prune", word, "--yes", *keep)
-        assert (code, "it contains the current folder" in err) == (1, True), err
+        assert (code, "it contains the current directory" in err) == (1, True), err
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(run.directory))
     assert "it contains your home directory" in cli("prune", "old", "--yes", *keep)[2]

@@ -370,7 +370,7 @@ def test_line_breaks_in_file_names_do_not_break_directives(tmp_path, monkeypatch
     program = workload.find_workload(str(folder / "b\ncanary.py"))
     assert "--job-name=b-canary" in directives(submission.plan(Request(None), found, *program).script)
     monkeypatch.chdir(folder)
-    with pytest.raises(HpcrunError, match="no #SBATCH line can have a line break"):
+    with pytest.raises(HpcrunError, match="an #SBATCH line cannot contain"):
         submission.plan(Request(None), found, *program)
     with pytest.raises(ValidationError, match="one line"):
         SITE.validate_python({"name": "s\ncanary"})

@@ -46,7 +46,7 @@ def test_a_wide_terminal_shows_each_job_on_one_line(shown):
 
 @pytest.mark.parametrize("width", [60, 72, 80, 100])
 def test_a_narrow_terminal_wraps_between_words(shown, width):
-    lines = shown(width, JOBS, optional=("ranks", "site"))
+    lines = shown(width, JOBS, optional_columns=("ranks", "site"))
     assert max(map(len, lines)) <= width
     assert len(lines) <= 2 + 2 * len(JOBS)
     text = "\n".join(lines)
@@ -55,8 +55,8 @@ def test_a_narrow_terminal_wraps_between_words(shown, width):
 
 
 def test_a_narrow_terminal_shows_no_optional_columns(shown):
-    assert "ranks" in shown(200, JOBS, optional=("ranks", "site"))[0]
-    assert shown(60, JOBS, optional=("ranks", "site"))[0].split() == ["job", "name", "state", "reason"]
+    assert "ranks" in shown(200, JOBS, optional_columns=("ranks", "site"))[0]
+    assert shown(60, JOBS, optional_columns=("ranks", "site"))[0].split() == ["job", "name", "state", "reason"]
 
 
 def test_texts_are_cut_between_words_and_short_cells_are_not_wrapped(shown):
@@ -68,7 +68,7 @@ def test_texts_are_cut_between_words_and_short_cells_are_not_wrapped(shown):
 
 def test_a_long_name_drops_no_optional_column(shown):
     rows = [("1234", "n" * 60, "slurm", "failed", "8", "")]
-    assert "ranks" in shown(80, rows, optional=("ranks", "site"))[0]
+    assert "ranks" in shown(80, rows, optional_columns=("ranks", "site"))[0]
 
 
 def test_empty_columns_are_left_out(shown):

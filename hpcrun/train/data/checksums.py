@@ -24,7 +24,7 @@ class Checksum:
     """A checksum of an array that depends on its values and their order.
 
     Floats that differ by rounding count as equal, because processors round `np.log` or a matrix product differently.
-    Only the file names of paths are compared, because directories may differ between hosts.
+    Only the file names of paths are compared, because folders may differ between hosts.
 
     Args:
         array: An array of any dtype; Python objects other than strings are compared by repr().
