@@ -1,4 +1,4 @@
-"""The tables of a site file that apply to a job: those of its partition, QoS, constraint and account."""
+"""Finds the tables of a site file that apply to a job: for its partition, QoS, constraint and account."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class JobOptions:
         max_requeue: Maximum number of times that the job continues from its checkpoint after its time limit.
         memory_retries: Maximum number of resubmissions, with more memory, of a job that ran out of memory.
         no_gpu: Whether ranks must not see any GPU.
-        output_on_all_ranks: Whether the output of all ranks goes to the job's log, not only that of rank 0.
+        output_on_all_ranks: Whether the output of all ranks goes to the job's log, not only the output of rank 0.
         strict: Whether the job fails if not all of its ranks communicate.
         gpus_visible: The GPUs that a rank sees: its own (rank), or all GPUs of its node (node); None for the default
             of the site or framework.
@@ -101,7 +101,7 @@ class JobOptions:
     output_on_all_ranks: bool = _option(
         False,
         "--output-on-all-ranks",
-        "Write the output of all ranks to the job's log, not only that of rank 0.",
+        "Write the output of all ranks to the job's log, not only of rank 0.",
     )
     strict: bool = _option(
         False,

@@ -26,7 +26,7 @@ def expand_nodelist(nodelist: str) -> list[str]:
     """Expand a hostlist expression, in the order of ``scontrol show hostnames``.
 
     Commas or blanks separate items. Brackets contain numbers and ranges; all numbers of a range have the width of the
-    first one (``n[08-10]`` is n08, n09, n10). With several brackets, the number in the last brackets varies fastest,
+    first number (``n[08-10]`` is n08, n09, n10). With several brackets, the number in the last brackets varies fastest,
     then the numbers in the first, the second and so on, as in Slurm. Duplicates are kept.
 
     Args:

@@ -143,7 +143,7 @@ def _recorded_resources(run: Run, spec: JobRecord) -> dict[str, Any]:
 def _merge_resources(
     old_resources: Mapping[str, Any], requested_resources: dict[str, Any], site: Site
 ) -> dict[str, Any]:
-    """Merge requested resources into those of the earlier job; drop its values that depend on changed ones."""
+    """Merge requested resources into those of the earlier job; drop values that depend on changed values."""
     dropped_names = {"dependency"}  # the old dependency has ended long ago
     if "ntasks" in requested_resources or "gpus_per_node" in requested_resources:
         dropped_names.add("ntasks_per_node")

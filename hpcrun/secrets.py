@@ -133,7 +133,7 @@ def _replace_known(value: Any, secrets: list[str]) -> Any:
 
 
 def mask_value(value: Any, name: str = "") -> Any:
-    """Replace the secrets in a value by ``***``, recognized by the name of the value, keys in it, or their format.
+    """Replace the secrets in a value by ``***``: the name of the value, its keys, or its format identify secrets.
 
     Args:
         value: A text, or a table or list of texts; other values are not changed.

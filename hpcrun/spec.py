@@ -112,7 +112,7 @@ class JobSpec(JobOptions):
         return name_copies(self)
 
     def for_task(self, task_number: int) -> JobSpec:
-        """Return the specification of one task of a sweep, whose run directory is in that of the sweep.
+        """Return the specification of one task of a sweep; its run directory is in the directory of the sweep.
 
         Args:
             task_number: The task's number, from 0 on.

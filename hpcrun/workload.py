@@ -70,7 +70,7 @@ class Workload:
         return self.program[:1] == (None,) and (not self.packages or bool(libraries))
 
     def code_folder(self, start: Path) -> Path:
-        """Return the folder of the program's code: that of a Python script, or else the working directory."""
+        """Return the folder of the program's code: the folder of a Python script, else the working directory."""
         return Path(self.program[1]).parent if self.program[0] is None and self.program[1] else start
 
     def argv(self, python: str, args: tuple[str, ...]) -> tuple[str, ...]:

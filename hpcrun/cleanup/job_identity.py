@@ -144,8 +144,8 @@ def find_unattributed_processes(
 ) -> list[Process]:
     """Return processes that may belong to one of the jobs, but cannot be attributed to any job.
 
-    Such processes have lost their parent, have no terminal, started while one of the jobs ran, and name no job. Their
-    descendants are returned, too.
+    A process may belong to a job if it has lost its parent, has no terminal, started while one of the jobs ran, and
+    names no job. The descendants of these processes are returned, too.
 
     Args:
         jobs: The jobs.

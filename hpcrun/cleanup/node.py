@@ -130,7 +130,7 @@ def _spared_pids(caller: dict[str, Any], all_processes: dict[int, Process]) -> s
 def _end_processes(
     processes_by_job: dict[JobIdentity, list[Process]], spared_pids: set[int], grace: float, *, force: bool
 ) -> dict[JobIdentity, list[Process]]:
-    """End processes, including those that start meanwhile, and return those that still run."""
+    """End processes, including processes that start in the meantime, and return the processes that still run."""
     known_processes = {
         job: {process.pid: process for process in job_processes} for job, job_processes in processes_by_job.items()
     }

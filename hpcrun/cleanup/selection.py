@@ -171,7 +171,8 @@ def _file_name(path: str) -> str:
 def job_nodes(run: Run, state: State) -> tuple[str, ...]:
     """Return the nodes on which a job ran, from its scheduler and its files, without duplicates."""
     nodes: dict[str, None] = {}
-    if run.scheduler.uses_slurm and not re.match(r"$|None|\(", state.nodes):  # sacct: None assigned; squeue: (null)
+    # without nodes, sacct prints None assigned, and squeue (null)
+    if run.scheduler.uses_slurm and not re.match(r"$|None|\(", state.nodes):
         with suppress(HpcrunError):
             nodes |= dict.fromkeys(expand_nodelist(state.nodes))
     with suppress(HpcrunError):
@@ -193,7 +194,7 @@ def is_same_host(host: str, node: str) -> bool:
 
 
 def is_local_host(node: str) -> bool:
-    """Return whether a name is that of the local host."""
+    """Return whether a name is the name of the local host."""
     return node == "localhost" or is_same_host(os.uname().nodename, node)
 
 

@@ -46,7 +46,7 @@ class Transport:
         if self.kind == "ssh":
             return [*_SSH, "--", *nodes, shlex.join(python)]
         node_options = [f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}"]
-        # a failure on one node must not end the tasks on the others
+        # a failure on one node must not end the tasks on other nodes
         task_options = ["--ntasks-per-node=1", "--cpus-per-task=1", "--mpi=none", "--kill-on-bad-exit=0", "--wait=0"]
         job_options = ["--job-name=hpcrun-cleanup", f"--time={minutes}", "--immediate=5"] if self.kind == "job" else []
         return ["srun", "--quiet", *job_options, *self.options, *node_options, *task_options, "--chdir=/", *python]

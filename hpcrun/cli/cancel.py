@@ -151,7 +151,7 @@ def cancel_runs(runs: "Sequence[Run]") -> None:
     """Cancel jobs and print how each job ended; Ctrl+C kills jobs that still run.
 
     Raises:
-        HpcrunError: The only job could not be cancelled.
+        HpcrunError: A single selected job could not be cancelled.
         Exit: One or more of several jobs could not be cancelled.
     """
     from hpcrun.schedulers.stopping import stop

@@ -62,10 +62,10 @@ def cleanup(
 ) -> None:
     """End processes and remove files that jobs left on their nodes.
 
-    It ends processes (also those that escaped from Slurm), and removes segments in /dev/shm, sockets, temporary folders
-    named after the job, and the job's hostfile. It removes only files that certainly belong to the job, and lists
-    doubtful files. Without a JOB, it cleans up after all your ended jobs; a job that still runs is listed, and ended
-    only if you name it.
+    The command ends processes (also those that escaped from Slurm), and removes segments in /dev/shm, sockets,
+    temporary folders named after the job, and the job's hostfile. The command removes only files that certainly belong
+    to the job, and lists doubtful files. Without a JOB, it cleans up after all your ended jobs; a job that still runs
+    is listed, and ended only if you name it.
 
     Exit code 0: nothing is left. 1: something is left, or a node cannot be
     reached.

@@ -60,7 +60,7 @@ def doctor(
     On the login node it checks Slurm, partitions, limits, account, GPU types
     and mpi.type; it runs the job script on this host with one process to
     check modules, Python, packages, MPI library, launcher and CUDA files;
-    and it checks run directories, clocks and environment. It submits no job, and removes its temporary files.
+    and it checks run directories, clocks and environment. The doctor submits no job, and removes its temporary files.
 
     With --in-job it also submits a short job with one rank on each node,
     which runs the same checks, starts MPI, and reports differences between

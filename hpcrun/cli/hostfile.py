@@ -51,8 +51,8 @@ def hostfile(
 ) -> None:
     """Write the hostfile of the current job.
 
-    It reads only variables of Slurm, Carme, PBS, LSF or OAR, and runs none of their commands; so it also works in
-    containers. Outside a job it lists this host, with one task.
+    The command reads only variables of Slurm, Carme, PBS, LSF or OAR, and runs none of their commands; so it also works
+    in containers. Outside a job it lists this host, with one task.
 
     \b
     --format   lines         for

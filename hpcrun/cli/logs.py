@@ -102,7 +102,7 @@ def _print_warning(run: "Run") -> None:
 
 
 def _wait_for_end(run: "Run") -> "Iterator[None]":
-    """Yield until a job has ended; meanwhile print why the job is pending or has not printed anything."""
+    """Yield until a job has ended; print why the job is pending, or why it has not printed anything yet."""
     from hpcrun import schedulers
     from hpcrun.jobs import logs as reading
     from hpcrun.watch.wait_messages import WaitMessages

@@ -124,7 +124,7 @@ QUEUE = "a command that queues jobs"
 ADVICE = {
     "hpcrun submit": {
         "--array -a --grid --param": "--sweep NAME=1..5 runs a task for each value of an option of the program",
-        "-pe": "--ntasks=N gives the number of ranks, --ntasks-per-node=N that of each node",
+        "-pe": "--ntasks=N sets the number of ranks, --ntasks-per-node=N the number on each node",
         "--wrap": "any command goes after --: hpcrun submit -- COMMAND",
         "--chdir -D --workdir --cwd": "jobs run in the directory in which they are submitted: cd there first",
         "--python --venv --conda --conda-env --virtualenv": "jobs use the Python of the active environment, or the "
@@ -184,7 +184,7 @@ ADVICE = {
     },
     "hpcrun status": {
         "--user --users --all-users -u": "it lists your own runs; squeue --user=NAME lists any user's jobs",
-        "--last -n --limit --tail": "without a JOB it lists your 20 newest; --since 2d lists those of two days",
+        "--last -n --limit --tail": "without a JOB, it lists your 20 newest jobs; --since 2d those of two days",
         "--verbose -v --long -l": "hpcrun why JOB explains a job; --json has all values",
     },
     "hpcrun": {

@@ -55,7 +55,7 @@ class CudaLocation:
 
 
 def inspect_root(source: str, path: Path) -> CudaLocation:
-    """Return the location for a CUDA root, or for a folder with another known layout, with the files found in it."""
+    """Return the location of a CUDA root, or of a folder with another known layout, and the files at this location."""
     libdevice = next((path / file for file in _LIBDEVICE_LAYOUTS if path_exists(path / file)), None)
     return CudaLocation(source, path, libdevice, path / PTXAS if is_executable(path / PTXAS) else None)
 

@@ -57,7 +57,7 @@ def check_account(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_qos(context: CheckContext) -> Iterator[Finding]:
-    """Check that Slurm has the requested QoS and those of the site file."""
+    """Check that Slurm has the requested QoS and the QoS of the site file."""
     requested_qos = context.requested.get("qos") or context.site.defaults.qos
     site_qos = [*([requested_qos] if requested_qos else []), *context.site.qos]
     if not site_qos or not context.cluster.has_accounting:

@@ -106,7 +106,7 @@ def check_run_index(_context: CheckContext) -> Iterator[Finding]:
 
 
 def check_command(_context: CheckContext) -> Iterator[Finding]:
-    """Check that the command ``hpcrun`` on PATH is this program, not the one of HPCToolkit."""
+    """Check that the command ``hpcrun`` on PATH is this program, not HPCToolkit's profiler."""
     path = shutil.which("hpcrun")
     if not path:
         yield ok("command", "hpcrun is not on PATH; python -m hpcrun starts it")
@@ -147,7 +147,7 @@ def check_locale(_context: CheckContext) -> Iterator[Finding]:
     try:
         system.setlocale(system.LC_CTYPE, name)
     except system.Error:
-        fix = "locale -a lists the installed ones; C.UTF-8 always exists: export LC_ALL=C.UTF-8"
+        fix = "locale -a lists installed locales; C.UTF-8 always exists: export LC_ALL=C.UTF-8"
         yield warning("locale", f"{name} is not installed here", fix)
     else:
         yield ok("locale", name or "not set")

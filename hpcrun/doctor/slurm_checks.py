@@ -51,7 +51,7 @@ def check_partitions(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_limits(context: CheckContext) -> Iterator[Finding]:
-    """Check that the limits of the site file are equal to those of Slurm's partitions, or stricter."""
+    """Check that the limits of the site file are equal to the limits of Slurm's partitions, or stricter."""
     exceeded_count = 0
     for name in context.site.partitions:
         if partition := context.cluster.partitions.get(name):
@@ -174,7 +174,7 @@ def check_submission(context: CheckContext) -> Iterator[Finding]:
             result = context.slurm.query([*minimal_command, f"--partition={name}"], text="#!/bin/sh\ntrue\n")
             if result.code != 0:
                 problem = f"refused in partition {name}: {_strip_prefixes(result.error_message)}"
-                yield warning("a job", problem, "ask whether you may use it, or what jobs must request there")
+                yield warning("a job", problem, "ask administrators whether you may use it, and what jobs must request")
 
 
 def _evaluate_submission(check: str, exit_code: int | None, error_output: str, test_output: str) -> Iterator[Finding]:

@@ -149,7 +149,7 @@ def require_selected_cluster(matches: Iterable[IdMatch]) -> None:
     """Require that jobs belong to the cluster that the environment selects, if the environment selects one.
 
     Raises:
-        HpcrunError: HPCRUN_SITE or SLURM_CONF names another cluster, which may have its own job with the id.
+        HpcrunError: HPCRUN_SITE or SLURM_CONF names another cluster, which may have another job with this id.
     """
     site, conf = os.environ.get("HPCRUN_SITE"), os.environ.get("SLURM_CONF")
     is_selected = cluster_filter(None)

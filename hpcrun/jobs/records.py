@@ -1,8 +1,8 @@
 """Safe reading of the files in run directories and of the index.
 
-Another version, program or user may have written a record; it may be incomplete, or not even a file. It must be a
-regular file of limited size, and each value that a command uses must have the expected type; otherwise
-`BadRecordError` names the file and the error, and commands continue with the other runs.
+Another version, program or user may have written a record; it may be incomplete, or not even a file. A record must be a
+regular file of limited size, and each value that a command uses must have the expected type; otherwise `BadRecordError`
+names the file and the error, and commands continue with the other runs.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def select_runs(
 
     A job id, ``last`` and a name without wildcards select the newest matching run, or all tasks of a sweep; ranges,
     wildcards and ``all`` select every matching run. Runs whose directories were removed are left out. If two clusters
-    have assigned an id, the site in front of it or the environment selects the cluster.
+    have assigned an id, the site in front of the id or the environment selects the cluster.
 
     Args:
         words: The selection as typed: ``1234``, ``12-17``, ``12,15-17``, tasks ``12_3`` or ``12_3-7``, of site dee
@@ -179,7 +179,7 @@ def parse_time(time_text: str) -> float:
 def _match_word(
     word: str, entries: list[Entry], missing_runs: list[Run], purpose: Purpose
 ) -> Iterator[tuple[Run, float]]:
-    """Yield the runs that match a word, with their creation times; append removed ones to `missing_runs`."""
+    """Yield the runs that match a word, with their creation times; append removed runs to `missing_runs`."""
     if directory := _parse_directory(word):
         created = directory.stat().st_mtime
         tasks = [task for task in Run(directory).tasks if task.directory.is_dir()]

@@ -228,7 +228,7 @@ class Run:
         return list(dict.fromkeys(filter(None, ids)))
 
     def slurm_ids(self) -> list[str]:
-        """Return SLURM_JOB_ID at each start; each task of an array has its own."""
+        """Return SLURM_JOB_ID at each start; each task of an array has a different id."""
         return [start.slurm_job for start in self.starts() if start.slurm_job]
 
     def nodes(self) -> list[str]:

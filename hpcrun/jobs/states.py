@@ -92,7 +92,7 @@ def parse_states(text: str) -> frozenset[str]:
             ``RUNNING,pd,out of time``.
 
     Raises:
-        HpcrunError: A name is not that of a job state.
+        HpcrunError: A name is not the name of a job state.
     """
     names = {*STATE_CODES.values(), "UNKNOWN", UNSUBMITTED.name}
     states_by_word = {spelling: {name} for name in names for spelling in (name, name.replace("_", " "))}

@@ -185,7 +185,7 @@ def select_rows(
 
 
 def newest_rows(count: int, query: QueryStates, *, missing_runs: list[Run]) -> list[StatusRow]:
-    """Return the rows of the newest runs, and of all older ones that are pending or running.
+    """Return the rows of the newest runs, and of all older runs that are pending or running.
 
     Args:
         count: The number of newest runs.

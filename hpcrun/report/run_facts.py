@@ -86,7 +86,7 @@ def read_script(run: Run) -> str:
 def read_provenance(run: Run, name: str) -> str | None:
     """Return the text of a file in a run's folder ``provenance``; None if the file does not exist.
 
-    Files that are the same for all tasks of a sweep are in the sweep's directory.
+    Files that are common to all tasks of a sweep are in the sweep's directory.
     """
     for directory in dict.fromkeys((run.directory, _submitted_directory(run))):
         try:

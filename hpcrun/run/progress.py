@@ -146,7 +146,7 @@ def heartbeat(
         steps: The number of steps in an epoch.
         batch_size: The global batch size, from which the rate is computed.
         phase: The phase of the script: `training`, `validation` or `trained`.
-        **metrics: Values by name, such as `loss`; those of rank 0 are shown.
+        **metrics: Values by name, such as `loss`; the values of rank 0 are shown.
     """
     is_chief = find_rank() == 0
     if not _progress:

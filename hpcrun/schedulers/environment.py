@@ -37,7 +37,7 @@ def expand_slurm_conf(conf: str | None) -> str | None:
 
 
 def require_slurm_conf(conf: str | None) -> None:
-    """Raise an error if the slurm.conf does not exist, because Slurm commands would wait a minute for it.
+    """Raise an error if the slurm.conf does not exist, because Slurm's commands would retry for a minute.
 
     Args:
         conf: The slurm.conf of a site or a run; None: SLURM_CONF.

@@ -108,7 +108,7 @@ class SlurmClient:
             table_commands = (
                 [*_SACCT, fields, "--jobs", ",".join(missing)] for fields in (f"{_FIELDS},SubmitLine", _FIELDS)
             )
-            # sacct has SubmitLine since Slurm 21.08; the newer rows of squeue override those of sacct
+            # sacct has SubmitLine since Slurm 21.08; rows of squeue are newer, and override rows of sacct
             ended_rows = next(
                 (found for table in table_commands if (found := self._query_job_table(table)) is not None), []
             )

@@ -88,7 +88,7 @@ def find_unavailable_nodes(
 
 
 def find_unusable_nodes(slurm: SlurmClient, nodes: Collection[str]) -> list[str]:
-    """Return those of the given nodes that are down, drained or failed."""
+    """Return the given nodes that are down, drained or failed."""
     command = (*_LIST_STATES, f"--nodes={','.join(nodes)}")
     rows = slurm.query_table(command, 2, timeout=TIMEOUT_SECONDS) or []
     return sorted({name for name, state in rows if name in nodes and _UNUSABLE_STATES.match(state)})

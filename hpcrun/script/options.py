@@ -44,7 +44,7 @@ def options_as_words(**options: object) -> list[str]:
 
 
 def list_library(spec: JobSpec) -> list[Path]:
-    """Return the library files that a job loads: hpcrun's bash and Python files, and those of plugins."""
+    """Return the library files that a job loads: bash and Python files of hpcrun and of plugins."""
     plugin_files = (find_scheduler(spec.scheduler).bash_file, launchers.find_launcher(spec).bash_file)
     return sorted({*shell_library().glob("*.bash"), *shell_library().glob("*.py"), *filter(None, plugin_files)})
 

@@ -32,7 +32,7 @@ def _read_docstrings() -> dict[tuple[str, str], str]:
 
 
 def site_file_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a site file: that of `model.Site`, plus ``extends`` and ``unset``, minus ``name``.
+    """Return the JSON Schema of a site file: of `model.Site`, plus ``extends`` and ``unset``, minus ``name``.
 
     The schema follows draft-07, which editors support, and omits null, which TOML does not have.
     """

@@ -1,8 +1,8 @@
 """Trust in site files and templates, because their bash lines run as this user.
 
-hpcrun uses files that only root, this user and trusted users can write. All other files, and the files of a project,
-which may come from a cloned repository, need the user's permission (``hpcrun site allow``). An allowed file is used
-only with the text that was allowed.
+hpcrun uses files that only root, this user and trusted users can write. Other files, and files of a project, which may
+come from a cloned repository, need the user's permission (``hpcrun site allow``). An allowed file is used only with the
+text that was allowed.
 """
 
 from __future__ import annotations

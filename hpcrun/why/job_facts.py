@@ -46,7 +46,7 @@ class JobFacts:
         run: The job.
         job_state: The state that the scheduler reports.
         canceller: The user who cancelled the job, if Slurm's accounting has recorded this.
-        of_failed_rank: Whether to read only logs of the rank that failed first, and not those of all ranks.
+        of_failed_rank: Whether to read only the logs of the rank that failed first, instead of all logs.
     """
 
     run: Run

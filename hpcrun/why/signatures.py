@@ -84,7 +84,7 @@ class Match:
     Attributes:
         groups: The named groups of the clue's regular expressions.
         evidence: The line that matches.
-        line: The log, and the index of the line in it; None for a match outside logs.
+        line: The log, and the index of the matching line; None for a match outside logs.
     """
 
     groups: dict[str, str]

@@ -7,7 +7,7 @@ written), as in STREAM (https://www.cs.virginia.edu/stream/ref.html).
 
 Pairs of nodes are measured by ping-pong between their first ranks: latency is half the round trip of 8 B, bandwidth is
 computed from half the round trip of 1 MB. The pairs of a round have no node in common, and run at the same time. All
-values are medians of medians: each measurement is repeated, so that short disturbances have no effect.
+results are medians of medians: each measurement is repeated, so that short disturbances have no effect.
 """
 
 from __future__ import annotations
@@ -158,7 +158,8 @@ def schedule_rounds(count: int) -> list[list[tuple[int, int]]]:
         half_count = len(positions) // 2
         pairs = zip(positions[:half_count], reversed(positions[half_count:]), strict=True)
         rounds.append([(min(a, b), max(a, b)) for a, b in pairs if a is not None and b is not None])
-        positions = [positions[0], positions[-1], *positions[1:-1]]  # the first node stays, the others rotate by one
+        # the first node stays, all other nodes rotate by one
+        positions = [positions[0], positions[-1], *positions[1:-1]]
     return rounds
 
 

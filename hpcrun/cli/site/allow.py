@@ -28,7 +28,7 @@ def allow(
     ] = None,
     owner: Annotated[
         str | None,
-        typer.Option("--owner", metavar="USER", help="User whose files to allow, whatever they contain."),
+        typer.Option("--owner", metavar="USER", help="User whose files are all allowed, without review."),
     ] = None,
     revoke: Annotated[bool, typer.Option("--revoke", help="Revoke the permission of files or of a user.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the allowed files and users.")] = False,

@@ -31,7 +31,7 @@ def check(
 ) -> None:
     """Check site files on any machine, without a cluster.
 
-    A folder stands for the site files in it.
+    The command checks all site files in a folder.
 
     Errors prevent all jobs: unknown keys, wrong types and values, setup and
     teardown lines that bash cannot parse. Warnings name valid values that are probably mistakes: an mpi.type that does

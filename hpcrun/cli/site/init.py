@@ -30,9 +30,8 @@ def init(
 ) -> None:
     """Discover this cluster, and write its site file.
 
-    It queries Slurm, MPI, the module system and the file systems, and notes
-    the source of each value in a comment. Load the modules that your jobs
-    need first.
+    The command queries Slurm, MPI, the module system and the file systems, and notes the source of each value in a
+    comment. Load the modules that your jobs need first.
 
     \b
     Examples:

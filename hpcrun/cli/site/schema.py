@@ -18,8 +18,8 @@ def schema(
 ) -> None:
     """Print the JSON Schema of site files, for editors.
 
-    Editors use it to complete and check keys and values. Taplo and Even Better TOML find the schema by the first line
-    of a site file, `#:schema FILE-OR-URL`.
+    Editors use the schema to complete and check keys and values. Taplo and Even Better TOML find the schema by the
+    first line of a site file, `#:schema FILE-OR-URL`.
 
     \b
     Examples:

@@ -41,10 +41,9 @@ def _test(
     """Test a site with a real job: MPI, its speed, and the speed of each node.
 
     The job uses the site's modules, environment and launcher like any job,
-    by default on two nodes, with one rank per GPU (or one rank per node). It
-    checks that the ranks communicate, and measures MPI_Allreduce, the cores
-    and memory of each node, and the network between nodes, from host memory.
-    It also runs the checks of hpcrun doctor --in-job on each node. The results are recorded in the folder of the site
+    by default on two nodes, with one rank per GPU (or one rank per node). The job checks that the ranks communicate,
+    and measures MPI_Allreduce, the cores and memory of each node, and the network between nodes, from host memory. The
+    job also runs the checks of hpcrun doctor --in-job on each node. The results are recorded in the folder of the site
     file, and compared with earlier results. The exit code is 1 if a step fails.
 
     \b

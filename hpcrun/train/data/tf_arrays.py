@@ -78,7 +78,7 @@ class EpochCounter:
         self.skip = 0  # number of batches to skip at the beginning of the next epoch
 
     def begin(self) -> tuple[int, int]:
-        """Begin the next epoch; return its number, from 0, and the number of batches to skip in it."""
+        """Begin the next epoch; return its number, from 0, and the number of its batches to skip."""
         epoch_and_skip = self.done, self.skip
         self.done, self.skip = self.done + 1, 0
         return epoch_and_skip

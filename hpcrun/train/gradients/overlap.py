@@ -2,7 +2,8 @@
 
 TensorFlow continues the backward pass in another thread while one thread waits in MPI for a group of gradients. The
 communication time of a ResNet-50 step between two hosts (one thread per operation, two operations at a time) fell by a
-quarter to a third at 1 Gbit/s. It did not fall measurably at 10 Gbit/s, without a rate limit, or within one host.
+quarter to a third at 1 Gbit/s. The communication time did not fall measurably at 10 Gbit/s, without a rate limit, or
+within one host.
 """
 
 from __future__ import annotations

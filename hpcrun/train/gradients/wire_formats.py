@@ -8,8 +8,8 @@ but only between 6e-8 and 65504: larger numbers become infinity, which a `LossSc
 numbers become 0.
 
 ``HPCRUN_HIERARCHICAL=1`` sums within each host first and then between hosts, if all hosts have the same number of
-ranks, at least two. It is off by default: MPICH's MPI_Allreduce also sends numbers between hosts only once per host,
-and was at least as fast.
+ranks, at least two. The hierarchical sum is off by default: MPICH's MPI_Allreduce also sends numbers between hosts only
+once per host, and was at least as fast.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ def run_callbacks(
 
     After each epoch, rank 0 replaces ``model.keras``, and ``best.keras`` if the validation metric is the best so far.
     If the optimizer keeps moving averages of the weights (`use_ema=True`), the averages are validated and saved.
-    ``saved_model.json`` names the files, ``labels.txt`` has the class names; `write_result` records both.
-    ``metrics.csv`` and the folder ``tensorboard`` have the values of ``metrics.jsonl``. The first loss that is NaN or
-    infinite ends the training with an error that names the step and the layer. At the end, rank 0 prints the bottleneck
-    of the training.
+    ``saved_model.json`` names the files, ``labels.txt`` has the class names; `write_result` records the names of both
+    files. ``metrics.csv`` and the folder ``tensorboard`` have the values of ``metrics.jsonl``. The first loss that is
+    NaN or infinite ends the training with an error that names the step and the layer. At the end, rank 0 prints the
+    bottleneck of the training.
 
     Args:
         labels: Class name of each output.

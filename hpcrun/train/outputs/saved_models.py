@@ -28,7 +28,7 @@ class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     """Callback for rank 0 that saves the model after each epoch.
 
     ``model.keras`` is the model of the last epoch, ``best.keras`` the model with the best validation metric so far.
-    Both contain the moving averages of the weights if the optimizer keeps averages (`use_ema=True`). Line k of
+    Both models contain the moving averages of the weights if the optimizer keeps averages (`use_ema=True`). Line k of
     ``labels.txt`` is the name of output k - 1. ``saved_model.json`` names the files. All files are replaced atomically,
     ``saved_model.json`` last.
 

@@ -1,6 +1,6 @@
 """Failure handling: an error on one rank ends all ranks, and is printed once.
 
-If a rank exits while the others wait in a collective, they wait until the job's time limit: MPI ends the job only on
+If a rank exits while other ranks wait in a collective, they wait until the job's time limit: MPI ends the job only on
 `MPI_Abort` (MPI 4.1, section 9.4). So every early exit of a rank calls `MPI_Abort`. A mistake in the script usually
 fails on all ranks: rank 0 receives all failures, and only the first is printed.
 """
