@@ -168,12 +168,12 @@ ADVICE = {
     "hpcrun site list": {"--all -a": "hpcrun site list has all sites"},
     "hpcrun report": {"--pdf --format --md --markdown --png": "it writes HTML, which a browser prints to PDF"},
     "hpcrun result": {
-        "--sort --sort-by --order --best --top": "hpcrun compare shows how runs differ, and --json prints all",
+        "--sort --sort-by --order --best --top": "hpcrun compare shows how runs differ; --json prints all metrics",
         "--metric --metrics --key -m --name": "it shows all metrics; --json prints them for other programs",
     },
     "hpcrun logs": {
-        "--since --until --timestamps -t": "the lines of a log have no times: --lines=50 prints the last ones, "
-        "--follow those to come, --grep=TEXT some",
+        "--since --until --timestamps -t": "the lines of a log have no times: --lines=50 prints the last 50 lines, "
+        "--follow new lines, --grep=TEXT matching lines",
         "--stderr --err --stdout --out -e -o": "it prints stdout and stderr",
     },
     "hpcrun site init": {"--name --site": "the name has no option: hpcrun site init mycluster"},

@@ -29,7 +29,7 @@ def options(script: str) -> argparse.Namespace:
 
 
 def parse_options(script: str) -> argparse.Namespace:
-    """Parse `sys.argv` as `options` does.
+    """Parse `sys.argv` as `options` does, but raise errors.
 
     Raises:
         HpcrunError: An option is unknown or has an invalid value, or the file cannot be read.

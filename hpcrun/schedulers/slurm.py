@@ -212,7 +212,7 @@ class SlurmScheduler(Scheduler):
         """Return warnings about limits and dependencies that would keep an accepted job pending.
 
         Raises:
-            HpcrunError: The job's partition can never run it: it has too few nodes or cores, for example.
+            HpcrunError: The job's partition can never run the job, for example because it has too few nodes or cores.
         """
         obstacles, name_warnings = _query_obstacles(spec)
         for obstacle in obstacles:

@@ -60,7 +60,7 @@ def _build_by_tracing(model: keras.Model, sharded_input: ShardedInput, step: str
     if any(not getattr(metric, "built", True) for metric in model.metrics):
         raise HpcrunError(
             f"{type(model).__name__}.{step} never updates the metrics given to compile",
-            hint="update them there: self.compute_metrics(x, y, y_pred); or compile without metrics",
+            hint="update the metrics in the step: self.compute_metrics(x, y, y_pred); or compile without metrics",
         )
     model.training_state.traced[step] = compiled_objects
 

@@ -94,9 +94,8 @@ def wrap_steps(model: keras.Model) -> None:
         model.training_state.samples_seen = keras.Variable(0.0, dtype="float32", trainable=False, name="seen")
     model.test_step = on_shard(model, model.test_step)
     model.predict_step = _on_predict_shard(model.predict_step)
-    model.train_function = model.test_function = model.predict_function = (
-        None  # existing functions contain the original steps
-    )
+    # drop compiled functions, because they contain the original steps
+    model.train_function = model.test_function = model.predict_function = None
     _wrap_train_function(model)
     reduce_metrics_over_ranks(model)
     keep_callback_evaluation_local(model)

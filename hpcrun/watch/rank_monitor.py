@@ -98,7 +98,7 @@ class RankMonitor:
 
 
 def classify_ranks(ranks: Sequence[RankStatus]) -> list[RankStatus]:
-    """Return the ranks with their troubles.
+    """Return the status of each rank, with its trouble if any.
 
     Args:
         ranks: All ranks of a running job, without troubles.

@@ -65,7 +65,7 @@ class Explanation:
 
     @property
     def reason(self) -> str:
-        """The part of the headline after the outcome, which explains it."""
+        """The second part of the headline: the explanation of the outcome."""
         separator = ", but " if self.is_healthy else ": "
         return f"{separator}{self.diagnosis.summary}" if self.diagnosis.summary else ""
 
