@@ -262,7 +262,7 @@ class Resources:
         nodes = self.nodes or -(-self.ranks // per_node)
         if self.ranks % nodes:
             raise HpcrunError(
-                f"{self.ranks} ranks on {nodes}  nodes: --launch needs the same number on each node",
+                f"{self.ranks} ranks on {nodes} nodes: --launch needs the same number on each node",
                 hint="-N 2 --ntasks-per-node 4 asks for four on each of two nodes",
             )
         ranks = self.ranks // nodes

@@ -79,7 +79,7 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
     swept_tasks = [(tuple(task.values), tuple(task.argv[len(program.program) :])) for task in kept_tasks]
     if args is not None:
         swept_tasks = [(values, sweep.build_arguments(args, values, program.option_names)) for values, _ in swept_tasks]
-    directories = {"directory": Path(spec.directory), "copied": code_copy if reuses_copy else None}
+    directories = {"directory": Path(spec.directory), "copied_snapshot": code_copy if reuses_copy else None}
     plan = submission.plan(complete_request, loaded_site, program, arguments, tasks=swept_tasks, **directories)
     return (
         replace(plan, spec=replace(plan.spec, snapshot=Path(spec.snapshot))) if reuses_copy and spec.snapshot else plan

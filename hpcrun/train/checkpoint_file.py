@@ -216,9 +216,11 @@ def _is_serializable(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str | np.ndarray | np.generic)
 
 
-def _is_unchanged(initial: Any, current_value: Any) -> bool:
+def _is_unchanged(initial_value: Any, current_value: Any) -> bool:
     return (
-        type(initial) is type(current_value) and not isinstance(initial, list | np.ndarray) and initial == current_value
+        type(initial_value) is type(current_value)
+        and not isinstance(initial_value, list | np.ndarray)
+        and initial_value == current_value
     )
 
 

@@ -53,14 +53,14 @@ def predict_arrays(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
     Returns:
         Arrays of (samples, ...), structured as the model's outputs.
     """
-    me, samples = world(), count_samples(x)
+    this_rank, samples = world(), count_samples(x)
     require_agreement({"number of samples": samples}, "give predict the same data on all ranks")
-    start, stop = (samples * r // me.size for r in (me.rank, me.rank + 1))
+    start, stop = (samples * r // this_rank.size for r in (this_rank.rank, this_rank.rank + 1))
     first_sample = min(
         start, samples - 1
     )  # Keras cannot predict 0 samples: a rank without samples predicts one sample, and discards the result
     local_predictions = model.predict(
         keras.tree.map_structure(lambda a: a[first_sample : max(stop, first_sample + 1)], x), **kwargs
     )
-    all_predictions = me.comm.allgather(keras.tree.map_structure(lambda a: a[: stop - start], local_predictions))
+    all_predictions = this_rank.comm.allgather(keras.tree.map_structure(lambda a: a[: stop - start], local_predictions))
     return keras.tree.map_structure(lambda *predictions: np.concatenate(predictions), *all_predictions)

@@ -42,14 +42,14 @@ def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Arr
     Returns:
         The values of this rank's metrics if the checkpoint is from the middle of an epoch.
     """
-    me = world()
-    ranks: list[RankState] = _read_ranks(arrays) if me.rank == 0 else []
-    if me.size > 1:
-        ranks = me.comm.bcast(ranks)
+    this_rank = world()
+    ranks: list[RankState] = _read_ranks(arrays) if this_rank.rank == 0 else []
+    if this_rank.size > 1:
+        ranks = this_rank.comm.bcast(ranks)
     for number, reducer in enumerate(model.training_state.reducers):
         reducer.allreduce.restore([state_of_rank[f"reducer {number}"] for state_of_rank in ranks])
-    if len(ranks) == me.size:
-        state_of_rank = ranks[me.rank]
+    if len(ranks) == this_rank.size:
+        state_of_rank = ranks[this_rank.rank]
         for variable, value in zip(model.non_trainable_variables, state_of_rank["variables"], strict=False):
             assign(variable, value)
         _set_generators(state_of_rank["generators"])
@@ -60,7 +60,7 @@ def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Arr
     sums = [
         np.sum(values, axis=0) for values in _by_array(ranks, "metrics")
     ]  # rank 0 gets the sums of all ranks, because metrics are summed over the ranks later
-    return sums if me.rank == 0 else [np.zeros_like(total) for total in sums]
+    return sums if this_rank.rank == 0 else [np.zeros_like(total) for total in sums]
 
 
 def array_of(variable: keras.Variable) -> Array:

@@ -34,10 +34,10 @@ def write_result(**metrics: float | str) -> None:
         **metrics: Values to record, e.g. `test_accuracy=0.97`. This function adds images per second (median of all
             epochs), ranks, hosts, versions, seconds of `fit`, and the files that `run_callbacks` saved.
     """
-    me, folder = mpi_world(), run_dir()
-    if me.rank > 0:
+    this_rank, folder = mpi_world(), run_dir()
+    if this_rank.rank > 0:
         return
-    environment: dict[str, Any] = {"ranks": me.size, "hosts": list(dict.fromkeys(me.hosts))}
+    environment: dict[str, Any] = {"ranks": this_rank.size, "hosts": list(dict.fromkeys(this_rank.hosts))}
     if training_seconds:
         environment["training_seconds"] = round(sum(training_seconds), 3)
     if time_shares:

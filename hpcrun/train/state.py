@@ -57,8 +57,8 @@ def broadcast_built_variables(model: keras.Model) -> bool:
     Raises:
         HpcrunError: Variables differ between ranks.
     """
-    me = world()
-    if me.size == 1:
+    this_rank = world()
+    if this_rank.size == 1:
         return True
     variables, optimizer_state = (
         model.variables,
@@ -69,7 +69,7 @@ def broadcast_built_variables(model: keras.Model) -> bool:
     has_begun = any(_has_begun(v) for v in optimizer_state)
     checked_barrier()
     models_are_equal, have_begun = zip(
-        *me.comm.allgather((local_specs == me.comm.bcast(local_specs), has_begun)), strict=True
+        *this_rank.comm.allgather((local_specs == this_rank.comm.bcast(local_specs), has_begun)), strict=True
     )
     if not all(models_are_equal):
         raise HpcrunError(
@@ -82,19 +82,19 @@ def broadcast_built_variables(model: keras.Model) -> bool:
         return False
     values = [np.ascontiguousarray(keras.ops.convert_to_numpy(v.value)).reshape(-1) for v in variables]
     all_bytes = np.concatenate([value.view(np.uint8) for value in values])  # bytes: MPI has no bfloat16
-    me.comm.Bcast(all_bytes)
+    this_rank.comm.Bcast(all_bytes)
     end_offsets = np.cumsum([value.nbytes for value in values])
     for variable, value, bytes_of_variable in zip(
         variables, values, np.split(all_bytes, end_offsets[:-1]), strict=True
     ):
         value_of_rank_0 = bytes_of_variable.view(value.dtype).reshape(variable.shape)
         if variable.name == "seed_generator_state":
-            value_of_rank_0 = value_of_rank_0 + np.array([me.rank, 0], value_of_rank_0.dtype)
+            value_of_rank_0 = value_of_rank_0 + np.array([this_rank.rank, 0], value_of_rank_0.dtype)
         variable.assign(value_of_rank_0)
     if keras.backend.backend() == "torch":  # on PyTorch, dropout uses PyTorch's generator
         import torch
 
-        torch.manual_seed(me.comm.bcast(int(torch.randint(2**31, ()))) + me.rank)
+        torch.manual_seed(this_rank.comm.bcast(int(torch.randint(2**31, ()))) + this_rank.rank)
     return True
 
 

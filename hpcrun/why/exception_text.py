@@ -106,11 +106,11 @@ def find_hint(lines: Sequence[str], index: int, end: int) -> str:
     """
     paragraph = [line.strip() for line in lines[index : end + 1] if not line.lstrip().startswith(("File ", "[[", "│"))]
     paragraph[0] = re.sub(r"^[\w.]+(?:\(\w+\))?: ?", "", paragraph[0])
-    following = [line.strip() for line in lines[end + 1 : end + MAX_FOLLOWING]]
-    while following and not following[0]:
-        following.pop(0)
-    if following and _START.match(following[0]):
-        paragraph += following[: following.index("")] if "" in following else following[:3]
+    following_lines = [line.strip() for line in lines[end + 1 : end + MAX_FOLLOWING]]
+    while following_lines and not following_lines[0]:
+        following_lines.pop(0)
+    if following_lines and _START.match(following_lines[0]):
+        paragraph += following_lines[: following_lines.index("")] if "" in following_lines else following_lines[:3]
     sentences = [sentence for line in _join_lines(paragraph) for sentence in _SENTENCE_END.split(line)]
     sentences = [text for text in sentences if len(text) > 8 and not _NO_ADVICE.search(text)]
     hints = [text for text in sentences if _INSTRUCTION.search(text)] or [

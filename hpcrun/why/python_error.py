@@ -33,7 +33,7 @@ _GRAPH_FRAME = re.compile(
 _OPERATION = re.compile(r"\{\{node (?!(?:Stateful)?PartitionedCall|IteratorGetNext)(?P<name>[^{}\s]+)\}\}")
 """Matches the operation of a TensorFlow graph that failed, within the message of the exception."""
 _BOX = ("│", "╭", "╰")
-_IGNORED = re.compile(
+_IGNORED_EXCEPTION = re.compile(
     r"^(?:Exception (?:ignored|in thread) |Error in atexit|Error in sys\.excepthook|--- Logging error ---)"
 )
 _ERROR = re.compile(
@@ -267,7 +267,10 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         has_type = message.startswith(f"{match['type']}: ")
         text = message if has_type else f"{match['type']}: {message}" if message else match["type"]
         previous_line = lines[start - 1] if start else ""
-        ignored, in_thread = bool(_IGNORED.match(previous_line)), previous_line.startswith("Exception in thread ")
+        ignored, in_thread = (
+            bool(_IGNORED_EXCEPTION.match(previous_line)),
+            previous_line.startswith("Exception in thread "),
+        )
         operation, hint = _find_operation("\n".join(lines[index : end_index + 1])), find_hint(lines, index, end_index)
         return PythonError(
             name, text[:MAX_MESSAGE], file, number, start, last, end_index,

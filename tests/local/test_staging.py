@@ -130,7 +130,7 @@ def test_without_staged_data_the_word_is_literal(site):
 def test_names_that_no_copy_has_are_a_warning(site, args, message):
     planned = plan("a.out", *args, site=site, stage_in=["b c"], unpack=["images.tar"])
     assert [message in warning for warning in planned.warnings if "the copies are" in warning] == [True] * bool(message)
-    nothing = [warning for warning in plan("a.out", *args, site=site).warnings if "without --stage-in" in warning]
+    nothing = [warning for warning in plan("a.out", *args, site=site).warnings if "makes no copies" in warning]
     assert nothing == ["the program's arguments contain {staged}, but the job makes no copies (--stage-in, --unpack)"]
 
 

@@ -53,8 +53,8 @@ def run_benchmark(plan: Plan, timeout: float, *, keep_directory: bool, as_json: 
         _show(report)
     short_job.remove_run(run, keep=keep_directory)
     if not pending_reason:
-        not_recorded = "the results are not recorded: no folder for them is writable"
-        output.message(f"recorded in {report.file}" if report.file else not_recorded)
+        unrecorded_message = "the results are not recorded: no folder for them is writable"
+        output.message(f"recorded in {report.file}" if report.file else unrecorded_message)
     return 1 if report.record.failed else 0
 
 

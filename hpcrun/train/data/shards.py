@@ -65,8 +65,8 @@ def shard_indices(total: int, *, distribute: bool = True) -> tuple[np.ndarray[An
     Returns:
         The indices, int64 of shape (b_r,), or (1,) if the rank has no sample; and the rank's share of the batch.
     """
-    me = world()
+    this_rank = world()
     if not distribute:
-        return np.arange(total), np.float32(1 / me.size)
-    indices = np.arange(min(me.rank, total - 1), total, me.size)
-    return indices, np.float32(len(indices) / total if me.rank < total else 0)
+        return np.arange(total), np.float32(1 / this_rank.size)
+    indices = np.arange(min(this_rank.rank, total - 1), total, this_rank.size)
+    return indices, np.float32(len(indices) / total if this_rank.rank < total else 0)

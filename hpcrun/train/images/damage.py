@@ -60,9 +60,9 @@ def find_undamaged(check: Callable[[int], str | None], images: int) -> Array:
     Raises:
         HpcrunError: All images are damaged.
     """
-    me = world()
-    own_numbers = range(me.rank, images, me.size)
-    with ThreadPoolExecutor(me.threads) as pool:
+    this_rank = world()
+    own_numbers = range(this_rank.rank, images, this_rank.size)
+    with ThreadPoolExecutor(this_rank.threads) as pool:
         problems = {
             number: problem
             for number, problem in zip(own_numbers, pool.map(check, own_numbers), strict=True)

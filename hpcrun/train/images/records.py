@@ -100,10 +100,10 @@ def scan_shards(files: Sequence[Path], classes: int, *, skip_bad: bool) -> Array
     Raises:
         HpcrunError: A record is damaged or has a label without a class, and `skip_bad` is false.
     """
-    me = world()
+    this_rank = world()
     rows: list[tuple[int, int, int, int]] = []
     problems: list[str] = []
-    for shard in range(me.rank, len(files), me.size):
+    for shard in range(this_rank.rank, len(files), this_rank.size):
         for row in _scan_shard(files[shard], classes):
             if isinstance(row, str):
                 problems.append(row)

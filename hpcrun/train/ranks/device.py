@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _HINT = "call hpcrun.train.init() before the first tensor or model"
 
 
-def bind_device(me: World) -> str:
+def bind_device(this_rank: World) -> str:
     """Let this rank use its part of the host's CPU threads, and one GPU if there are GPUs.
 
     The index of the GPU is the local rank modulo the number of GPUs that the library sees, because the launcher may
     already have restricted CUDA_VISIBLE_DEVICES to this rank's GPU.
 
     Args:
-        me: This rank's number, hosts and CPU threads.
+        this_rank: This rank's number, hosts and CPU threads.
 
     Returns:
         A description of the device.
@@ -31,66 +31,68 @@ def bind_device(me: World) -> str:
     Raises:
         HpcrunError: TensorFlow has already initialized its GPUs.
     """
-    if gpu := {"jax": _bind_jax, "torch": _bind_torch}.get(keras_backend(), _bind_tensorflow)(me):
+    if gpu := {"jax": _bind_jax, "torch": _bind_torch}.get(keras_backend(), _bind_tensorflow)(this_rank):
         return gpu
-    if me.rank == 0 and int(os.environ.get("HPCRUN_GPUS_PER_NODE") or 0) > 0:
+    if this_rank.rank == 0 and int(os.environ.get("HPCRUN_GPUS_PER_NODE") or 0) > 0:
         gpus_per_node, library = os.environ["HPCRUN_GPUS_PER_NODE"], keras_library()
         print(
             f"WARNING: the job has {gpus_per_node} GPUs a node, but {library} sees none: training on the CPU. "
             "HINT: pip install 'hpcrun-slurm[train-gpu]', and look at the site's CUDA modules",
             file=sys.stderr,
         )
-    return f"CPU ({pluralize(me.threads, 'thread')})"
+    return f"CPU ({pluralize(this_rank.threads, 'thread')})"
 
 
-def _bind_tensorflow(me: World) -> str | None:
+def _bind_tensorflow(this_rank: World) -> str | None:
     """Set TensorFlow's threads and GPU; GPU memory grows on demand, because ranks may share a GPU."""
     with drop_startup_messages():
         import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
     try:
-        tf.config.threading.set_intra_op_parallelism_threads(me.threads)
+        tf.config.threading.set_intra_op_parallelism_threads(this_rank.threads)
         # One thread waits in MPI while another continues the backward pass.
-        tf.config.threading.set_inter_op_parallelism_threads(max(me.threads, 1 + is_overlap_enabled()))
+        tf.config.threading.set_inter_op_parallelism_threads(max(this_rank.threads, 1 + is_overlap_enabled()))
         if gpus:
-            gpu = gpus[me.local_rank % len(gpus)]
+            gpu = gpus[this_rank.local_rank % len(gpus)]
             tf.config.set_visible_devices([gpu], "GPU")
             tf.config.experimental.set_memory_growth(gpu, enable=True)
     except RuntimeError as error:  # TensorFlow's first tensor fixes its devices
-        if gpus and me.size > 1:
+        if gpus and this_rank.size > 1:
             raise HpcrunError(
                 "TensorFlow initialized its GPUs before hpcrun.train could assign them to ranks", hint=_HINT
             ) from error
-        if me.rank == 0:
+        if this_rank.rank == 0:
             print(
                 f"WARNING: TensorFlow started before hpcrun.train and keeps its devices. HINT: {_HINT}", file=sys.stderr
             )
     if not gpus:
         return None
-    return str(tf.config.experimental.get_device_details(gpus[me.local_rank % len(gpus)]).get("device_name", "GPU"))
+    return str(
+        tf.config.experimental.get_device_details(gpus[this_rank.local_rank % len(gpus)]).get("device_name", "GPU")
+    )
 
 
-def _bind_torch(me: World) -> str | None:
+def _bind_torch(this_rank: World) -> str | None:
     import torch
 
-    torch.set_num_threads(me.threads)
+    torch.set_num_threads(this_rank.threads)
     if not torch.cuda.is_available():
         return None
-    torch.cuda.set_device(me.local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(this_rank.local_rank % torch.cuda.device_count())
     return str(torch.cuda.get_device_name())
 
 
-def _bind_jax(me: World) -> str | None:
+def _bind_jax(this_rank: World) -> str | None:
     # XLA's CPU client reads XLA_FLAGS at start, and would otherwise use one thread per core of the host. If a flag
     # occurs twice, the last (the user's) wins. A value without a dash is the name of a file with flags.
     flags = os.environ.get("XLA_FLAGS", "").strip()
-    if me.size > 1 and (not flags or flags.startswith("-")):
-        threads_flag = f"--xla_cpu_multi_thread_eigen={'true' if me.threads > 1 else 'false'}"
+    if this_rank.size > 1 and (not flags or flags.startswith("-")):
+        threads_flag = f"--xla_cpu_multi_thread_eigen={'true' if this_rank.threads > 1 else 'false'}"
         os.environ["XLA_FLAGS"] = f"{threads_flag} {flags}".strip()
     import jax
 
     if visible_gpus := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        jax.config.update("jax_cuda_visible_devices", str(me.local_rank % len(visible_gpus.split(","))))
+        jax.config.update("jax_cuda_visible_devices", str(this_rank.local_rank % len(visible_gpus.split(","))))
     device = jax.devices()[0]
     return str(device.device_kind) if device.platform == "gpu" else None

@@ -64,14 +64,15 @@ def world() -> World:
     from hpcrun.train.ranks import device
 
     with heartbeat_thread.activity(f"imports {keras_library()}"):
-        me = mpi_world()
-        device_name = device.bind_device(me)
+        this_rank = mpi_world()
+        device_name = device.bind_device(this_rank)
     visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
     cuda_text = "CUDA_VISIBLE_DEVICES unset" if visible_gpus is None else f"CUDA_VISIBLE_DEVICES={visible_gpus}"
     print_line(
-        f"[rank {me.rank}/{me.size}] host {me.hosts[me.rank]}, local rank {me.local_rank}, {cuda_text}: {device_name}"
+        f"[rank {this_rank.rank}/{this_rank.size}] host {this_rank.hosts[this_rank.rank]}, "
+        f"local rank {this_rank.local_rank}, {cuda_text}: {device_name}"
     )
-    return me
+    return this_rank
 
 
 @cache
