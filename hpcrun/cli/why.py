@@ -47,7 +47,7 @@ def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
     else:
         with_progress = output.progress(runs, "reading logs") if len(runs) >= PROGRESS_BAR_TASKS else runs
         groups = group_tasks(explanation for _, explanation in zip(with_progress, explain_all(runs), strict=True))
-        explanations = [group.first for group in groups]
+        explanations = [group.example for group in groups]
         if as_json:
             output.value([group.as_json() for group in groups])
         else:
@@ -61,7 +61,7 @@ def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
 def _show_group(group: TaskGroup) -> None:
     from hpcrun.jobs.sweep_tasks import format_task_ids
 
-    explanation, is_group = group.first, len(group.tasks) > 1
+    explanation, is_group = group.example, len(group.tasks) > 1
     output.show(group.headline)
     if is_group and explanation.diagnosis.evidence:
         output.show(

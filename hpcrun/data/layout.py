@@ -32,7 +32,7 @@ def find_shards(folder: Path) -> dict[str, list[Path]]:
     if not shards:
         raise HpcrunError(
             f"{folder} has no shards, such as train-00000-of-00008",
-            hint="hpcrun data build IMAGES FOLDER writes them from a folder of images",
+            hint="hpcrun data build IMAGES FOLDER writes shards from a folder of images",
         )
     for split, files in shards.items():
         counts = {count for count, _ in files}

@@ -156,7 +156,7 @@ class Snapshot:
     def _python_modules(self) -> Iterator[Path]:
         yield from self.source.glob("*.py")
         for package in self.source.glob("*/__init__.py"):
-            yield from replace(self, source=package.parent)._walk_folder()  # noqa: SLF001 - the same class
+            yield from replace(self, source=package.parent)._walk_folder()  # noqa: SLF001 - the object is of this class
 
 
 def plan_snapshot(program: Workload, run_dir: Path, working_directory: Path) -> Snapshot:

@@ -56,7 +56,8 @@ def _origin(loaded_site: LoadedSite, key: Key) -> str | None:
 def _flatten(table: dict[str, Any], explicit_keys: Collection[Key], parent: Key = ()) -> dict[Key, Any]:
     """Return a site's values by key path; for a partition, QoS, constraint or account, only the keys that it sets."""
     values_by_key: dict[Key, Any] = {}
-    is_level = bool(parent) and parent[0] in LEVELS  # other values of a partition or other level come from the site
+    # a partition, QoS, constraint or account takes all other values from the site
+    is_level = bool(parent) and parent[0] in LEVELS
     for name, value in table.items():
         key = (*parent, name)
         if isinstance(value, dict):

@@ -169,7 +169,7 @@ def count_commits_apart(repository: Path, version: Version, target: Version) -> 
         counts = _run_git(
             repository, "rev-list", "--left-right", "--count", f"{version.commit}...{target.commit}", seconds=5
         ).split()
-    except GitError:  # the history was rewritten without the old commit
+    except GitError:  # the history of the branch was rewritten, and the old commit is gone
         return 1, 1
     return int(counts[1]), int(counts[0])
 

@@ -32,7 +32,8 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         warmup_epochs: Number of epochs of the warm-up; 0: no warm-up.
         factor: Ratio of the full rate and the optimizer's rate; default: the number of ranks.
         momentum_correction: Whether to scale the velocity of `keras.optimizers.SGD`, which contains the rate, by b / a
-            when the rate changes from a to b (section 3, equation 10). Other optimizers need no correction.
+            when the rate changes from a to b (section 3, equation 10). Optimizers other than SGD need no correction of
+            the momentum.
         verbose: Whether rank 0 prints when the warm-up begins and ends.
         learning_rate: The rate that `factor` multiplies; default: the optimizer's rate when training begins. Required
             for an optimizer that has taken steps (for example, of a loaded model), because its rate may be scaled.

@@ -249,8 +249,8 @@ def _find_instruction(facts: JobFacts, match: Match) -> str:
     if match.line is None:
         return ""
     log = next(log for log in facts.logs if log.name == match.line[0])
-    following = log.line(match.line[1] + 1) if match.line[1] + 1 < len(log.lines) else ""
-    return f"its next line says: {following}" if is_instruction(following) else ""
+    following_line = log.line(match.line[1] + 1) if match.line[1] + 1 < len(log.lines) else ""
+    return f"its next line says: {following_line}" if is_instruction(following_line) else ""
 
 
 def _may_match(pattern: str, texts: Sequence[LogText]) -> bool:

@@ -37,7 +37,7 @@ class TaskGroup:
     explanations: tuple[Explanation, ...]
 
     @property
-    def first(self) -> Explanation:
+    def example(self) -> Explanation:
         """The explanation of the first task."""
         return self.explanations[0]
 
@@ -50,17 +50,17 @@ class TaskGroup:
     def headline(self) -> str:
         """The explanation in one sentence."""
         if len(self.explanations) == 1:
-            return self.first.headline
-        outcome = _PLURAL_OUTCOMES.get(self.first.outcome, self.first.outcome)
-        tasks = f"{len(self.tasks)} tasks of {self.first.run.name} ({abbreviate_task_ids(self.tasks)})"
+            return self.example.headline
+        outcome = _PLURAL_OUTCOMES.get(self.example.outcome, self.example.outcome)
+        tasks = f"{len(self.tasks)} tasks of {self.example.run.name} ({abbreviate_task_ids(self.tasks)})"
         causes = {_cause(explanation) for explanation in self.explanations}
         if len(causes) == 1:
-            return f"{tasks} {outcome}{self.first.reason}"
-        return f"{tasks} {outcome}{self.first.reason.replace(self.first.diagnosis.summary, _merge(causes))}"
+            return f"{tasks} {outcome}{self.example.reason}"
+        return f"{tasks} {outcome}{self.example.reason.replace(self.example.diagnosis.summary, _merge(causes))}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object for a group: the explanation of its first task, and the list of its tasks."""
-        values = {key: value for key, value in self.first.as_json().items() if key != "job_id"}
+        values = {key: value for key, value in self.example.as_json().items() if key != "job_id"}
         return {**values, "headline": self.headline, "tasks": [task.summary() for task in self.tasks]}
 
 
@@ -88,7 +88,7 @@ def _merge(causes: Iterable[str]) -> str:
 
 
 def _sort_key(group: TaskGroup) -> tuple[int, int]:
-    explanation = group.first
+    explanation = group.example
     kind = (
         0
         if explanation.diagnosis.summary and explanation.outcome != "waits"

@@ -55,7 +55,7 @@ def list_sites(
     else:
         _show(rows)
         output.message(f"used here: {selected_name} ({chosen_by})")
-    loader.load_selected_site()  # raise the errors of the site used here
+    loader.load_selected_site()  # load the site used here, because its errors must be raised
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

@@ -264,7 +264,7 @@ def split_validation(data: Data, fraction: float) -> Data:
         raise HpcrunError(
             f"validation_split={fraction} splits {samples} samples into {boundary} to train on and "
             f"{samples - boundary} others",
-            hint="give a fraction between 0 and 1 that leaves samples for both",
+            hint="give a fraction between 0 and 1 that leaves samples for training and validation",
         )
     return tuple(
         keras.tree.map_structure(lambda a, part=part: None if a is None else a[part], data)

@@ -84,10 +84,8 @@ class ImageSet:
         """
         if augment not in AUGMENTATIONS:
             raise HpcrunError(f"there is no augmentation {augment!r}", hint=f"augment: {', '.join(AUGMENTATIONS)}")
-        this_rank, is_stable = (
-            world(),
-            cache and shuffle,
-        )  # without a shuffle, a rank reads the same images every epoch anyway
+        this_rank = world()
+        is_stable = cache and shuffle  # without a shuffle, a rank reads the same images every epoch anyway
 
         def is_cached(index: int) -> bool:
             return cache and not (is_stable and owner(index, this_rank.size) != this_rank.rank)
