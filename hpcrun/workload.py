@@ -130,7 +130,7 @@ def read_workload_folder(folder: Path) -> Workload:
         data = Data(**table["data"]) if "data" in table else None
         if data and "options" in table:
             data.require_options(table["options"])
-    except (ValueError, TypeError) as error:  # invalid TOML or an invalid value; an unknown key
+    except (ValueError, TypeError) as error:  # ValueError: invalid TOML or value; TypeError: unknown key
         raise HpcrunError(f"{file}: {error}", hint="hpcrun workload show lenet5 shows a valid one") from None
     script = folder / table.get("entry", "train.py")
     if not script.is_file():

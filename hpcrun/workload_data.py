@@ -172,7 +172,7 @@ def _is_missing(path: Path) -> bool:
         path.stat()
     except PermissionError:
         return False
-    except (OSError, ValueError):  # such as a name that is too long
+    except (OSError, ValueError):  # the path is invalid, for example too long
         return True
     return False
 
@@ -183,7 +183,7 @@ def _find_fault(folder: Path, shared_path: Path | None, *, required: bool) -> st
         return _NO_FOLDER
     try:
         is_empty = not any(folder.iterdir())
-    except OSError:  # only the nodes may have it, or access to it
+    except OSError:  # the path may be accessible only on the compute nodes
         return ""
     is_visible = shared_path is None or _is_shared(folder, shared_path)
     return "the folder is empty" if is_empty and required and is_visible else ""

@@ -77,7 +77,7 @@ class JobIdentity:
 
     def _is_run_dir(self, path: str) -> bool:
         known_paths = {self.run_dir, *self.run_dir_aliases}
-        name = path.rpartition("/")[2]  # a parent folder may be another symbolic link on this host
+        name = path.rpartition("/")[2]  # a parent directory may be a symbolic link on this host
         return path in known_paths or (
             name == self.run_dir.rpartition("/")[2] and os.path.realpath(path) in known_paths
         )

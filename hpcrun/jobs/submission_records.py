@@ -46,5 +46,5 @@ def write_refusal(run: Run, reason: str) -> None:
     """Write ``refused.json``: the scheduler has refused the job, and no job exists."""
     record = json.dumps({"reason": reason, "time": time.time()}).encode()
     for task in (run, *run.tasks):
-        with suppress(OSError):  # the file only saves later searches for the job
+        with suppress(OSError):  # without this file, later commands search for the job again
             paths.write_atomically(task.directory / "refused.json", record)

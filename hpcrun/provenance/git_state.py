@@ -86,4 +86,4 @@ def _parse_status(status_output: bytes, state: dict[str, Any]) -> None:
         elif line_type in {"1", "2", "u"}:
             state["changed"].append(field.split(" ", {"1": 8, "2": 9, "u": 10}[line_type])[-1])
             if line_type == "2":
-                next(fields)  # the old name of a renamed file
+                next(fields)  # skip the old name of the renamed file

@@ -138,7 +138,7 @@ class Snapshot:
             hint = "git must be able to list the files of the code; or leave --snapshot out"
             raise HpcrunError(f"--snapshot: git does not list the files of {self.source}: {error}", hint=hint) from None
         files = [self.source / os.fsdecode(name) for name in names.split(b"\0") if name]
-        if self.source.is_relative_to(self.run_root):  # all the code is in the run root
+        if self.source.is_relative_to(self.run_root):  # the whole repository lies inside the run root
             return files
         return [file for file in files if not file.is_relative_to(self.run_root)]
 

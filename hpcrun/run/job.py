@@ -19,15 +19,15 @@ def run_dir() -> Path | None:
 
 def find_rank() -> int:
     """Return the rank of this process: torchrun's rank in a process that torchrun started, else hpcrun's."""
-    return _number("RANK", "HPCRUN_RANK", 0)
+    return _read_integer("RANK", "HPCRUN_RANK", 0)
 
 
 def count_ranks() -> int:
     """Return the number of processes of the job."""
-    return _number("WORLD_SIZE", "HPCRUN_NTASKS", 1)
+    return _read_integer("WORLD_SIZE", "HPCRUN_NTASKS", 1)
 
 
-def _number(name: str, hpcrun_name: str, default: int) -> int:
+def _read_integer(name: str, hpcrun_name: str, default: int) -> int:
     """Return the number in the variable `hpcrun_name`; outside of jobs and below torchrun, the number in `name`."""
     names = (name, hpcrun_name) if "TORCHELASTIC_RUN_ID" in os.environ else (hpcrun_name, name)
     text = next((os.environ[each] for each in names if os.environ.get(each)), "")

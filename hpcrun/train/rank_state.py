@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def rank_state(model: keras.Model) -> RankState:
     """Return the state of this rank that differs between ranks, by kind.
 
-    The kinds are metrics, variables (moving statistics, seeds), PyTorch's generators, and the allreduce of each
-    reducer.
+    The kinds of state are metrics, variables (moving statistics, seeds), PyTorch's random generators, and the state
+    of each allreduce of gradients.
     """
     state = {
         "metrics": [array_of(v) for v in model.metrics_variables],

@@ -21,7 +21,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 @cache
 def required_literals(pattern: str) -> tuple[tuple[str, ...], ...]:
-    """Return groups of literal texts: each match of the pattern, condensed, contains at least one text of each group.
+    """Return groups of literal texts: each condensed text that the pattern matches contains a text of each group.
 
     Args:
         pattern: A regular expression.
