@@ -24,7 +24,7 @@ _WRONG_PAIRS = (
     *((operator, tuple(")]}:;")) for operator in _OPERATORS),
     *((operator, ()) for operator in (*_OPERATORS, "=", "+=", "-=", "*=", "/=")),
 )
-"""Pairs of a text before a syntax error and of signs that cannot follow it; no signs: the end of the line."""
+"""Texts before a syntax error, each with the signs that cannot follow it; without signs, the line cannot end there."""
 
 
 def check_syntax(script: Path) -> None:

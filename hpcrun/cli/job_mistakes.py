@@ -35,7 +35,7 @@ def explain_job(error: Any, path: str, argv: Sequence[str]) -> HpcrunError | Non
     if not extra_words and not hasattr(error, "possibilities"):
         is_launcher_line = line.launcher and isinstance(error, typer.BadParameter) and "-np" in argv
         return _explain_launcher(line, path, extra_words) if is_launcher_line else None
-    if line.launcher and not _is_value_of_unknown(line.target, error, argv):
+    if line.launcher and not _is_value_of_unknown_option(line.target, error, argv):
         return _explain_launcher(line, path, extra_words)
     return _explain_pair(line, path) or (_explain_extra(line, path, extra_words) if extra_words else None)
 
@@ -135,7 +135,7 @@ def explain_second_launcher(error: HpcrunError, ctx: Any, argv: Sequence[str]) -
     return HpcrunError(error.message, hint=f"hpcrun starts the ranks: {line.corrected()}; {alternative}")
 
 
-def _is_value_of_unknown(word: str, error: Any, argv: Sequence[str]) -> bool:
+def _is_value_of_unknown_option(word: str, error: Any, argv: Sequence[str]) -> bool:
     """Return whether a word is the value of an unknown option, as in ``--python /usr/bin/python3``."""
     unknown_option = getattr(error, "option_name", "")
     return unknown_option.startswith("--") and (unknown_option, word) in itertools.pairwise(argv)

@@ -109,9 +109,9 @@ def _unknown_option(error: Any, path: str, argv: list[str]) -> HpcrunError:
     typed_option = error.option_name
     if path == "hpcrun" and (line := _move_behind_command(error, argv)):
         return HpcrunError(f"{path} has no option {typed_option}", hint=f"options follow the command: {line}")
-    helps = [param.help or "" for param in _params(error) if param.param_type_name == "argument"]
-    if typed_option in {"--all", "-a"} and any(text.endswith(("or all.", "default: all.")) for text in helps):
-        line = path if any(text.endswith("default: all.") for text in helps) else f"{path} all"
+    argument_helps = [param.help or "" for param in _params(error) if param.param_type_name == "argument"]
+    if typed_option in {"--all", "-a"} and any(text.endswith(("or all.", "default: all.")) for text in argument_helps):
+        line = path if any(text.endswith("default: all.") for text in argument_helps) else f"{path} all"
         return HpcrunError(f"{path} has no option {typed_option}", hint=f"did you mean {line}?")
     hint = hint_option(typed_option, error.ctx, argv)
     return HpcrunError(f"{path} has no option {typed_option}", hint=hint)

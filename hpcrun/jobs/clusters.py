@@ -169,7 +169,7 @@ def require_selected_cluster(matches: Iterable[IdMatch]) -> None:
 
 
 def cluster_filter(site: str | None) -> Callable[[Cluster], bool] | None:
-    """Return a filter for the cluster selected by the site in front of an id, or else by the environment.
+    """Return a filter for jobs of one cluster: that of the site typed before a job id, or else of the environment.
 
     Args:
         site: The site that the user typed in front of the id, if any.

@@ -101,7 +101,7 @@ def read_allowed_text(file: Path) -> str | None:
     """Return the text that a file had when the user last allowed it; None if the user never did.
 
     Raises:
-        HpcrunError: Somebody else can write the record.
+        HpcrunError: Another user can write the record.
     """
     try:
         text = json.loads(_require_private(_record_file(file)).read_bytes())["text"]
@@ -192,7 +192,7 @@ def _require_private(file: Path) -> Path:
     """Check that only this user can write or replace a file or folder, and return its path.
 
     Raises:
-        HpcrunError: Somebody else can write or replace it.
+        HpcrunError: Another user can write or replace the file.
         OSError: The file does not exist.
     """
     from hpcrun import write_access

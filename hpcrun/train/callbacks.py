@@ -126,7 +126,7 @@ class AverageStatistics(keras.callbacks.Callback):  # type: ignore[misc]  # kera
 class SynchronizeRanks(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
     """Last callback, which broadcasts the state of rank 0 at the start, and stops all ranks at the same step."""
 
-    reads_logs_late = True  # reads no logs
+    takes_tensor_logs = True  # reads no logs
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Broadcast the weights and the epoch of rank 0, which a callback may have restored on rank 0 only."""

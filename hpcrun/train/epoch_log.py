@@ -29,7 +29,7 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         seconds_before: Training seconds of this `fit` before an interruption.
     """
 
-    reads_logs_late = True
+    takes_tensor_logs = True
 
     def __init__(self, *, show: bool, fit: int = 0, seconds_before: float = 0.0) -> None:
         super().__init__()

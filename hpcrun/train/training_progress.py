@@ -23,7 +23,7 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         fit: Number of the `fit` in the script, from 0.
     """
 
-    reads_logs_late = True
+    takes_tensor_logs = True
 
     def __init__(self, fit: int = 0) -> None:
         super().__init__()

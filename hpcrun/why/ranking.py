@@ -128,7 +128,7 @@ def _is_decisive(matches: Sequence[Match], facts: JobFacts) -> bool:
 
 
 def _has_survived(matches: Sequence[Match], facts: JobFacts) -> bool:
-    """Return whether the program made progress after all messages of a signature, so that they did not end it."""
+    """Return whether the program made progress after each message of a signature, so no such message ended it."""
     return all(
         match.line and (_shows_progress_after(match, facts) or _is_before_training(match, facts)) for match in matches
     )

@@ -58,12 +58,9 @@ class Buffer:
         self, gradients: Sequence[Array], piece: int, memory: Memory, *, with_header: bool, exact: bool = True
     ) -> None:
         dtype = gradients[0].dtype
-        values_per_unit = ALIGNMENT // dtype.itemsize
-        header = values_per_unit if with_header else 0
-        starts = [
-            int(s)
-            for s in header + np.cumsum([0, *(-(-g.size // values_per_unit) * values_per_unit for g in gradients)])
-        ]
+        unit_size = ALIGNMENT // dtype.itemsize  # numbers between two aligned addresses
+        header = unit_size if with_header else 0
+        starts = [int(s) for s in header + np.cumsum([0, *(-(-g.size // unit_size) * unit_size for g in gradients)])]
         values_per_piece, size = piece // dtype.itemsize, starts[-1]
         cuts = [*range(values_per_piece, size, values_per_piece), size] if values_per_piece else starts[1:]
         bounds = [(start, stop) for start, stop in pairwise([0, *([] if exact else [header]), *cuts]) if start < stop]

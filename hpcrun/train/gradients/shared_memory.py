@@ -104,8 +104,8 @@ class SharedMemoryAllReduce(AllReduce):
 
     def _shard(self, piece: Piece) -> list[Array]:
         """Return this rank's shard (maybe empty) of a piece's sums, and of each rank's packed values."""
-        values_per_unit = ALIGNMENT // piece.sums.itemsize
-        size = -(-piece.sums.size // len(piece.rank_buffers) // values_per_unit) * values_per_unit
+        unit_size = ALIGNMENT // piece.sums.itemsize
+        size = -(-piece.sums.size // len(piece.rank_buffers) // unit_size) * unit_size
         start = self.comm.rank * size
         return [memory[start : start + size] for memory in (piece.sums, *piece.rank_buffers)]
 

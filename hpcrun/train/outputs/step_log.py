@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class StepCounter(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
     """Callback that counts the steps of a `fit`, even if restarts interrupt an epoch."""
 
-    reads_logs_late = True
+    takes_tensor_logs = True
 
     def __init__(self) -> None:
         super().__init__()
