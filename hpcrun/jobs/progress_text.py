@@ -20,7 +20,7 @@ def format_progress(last_epoch: Epoch, heartbeat: Heartbeat | None = None, *, co
 
     Args:
         last_epoch: The last line of ``metrics.jsonl``.
-        heartbeat: Rank 0's heartbeat, if it is newer than that line.
+        heartbeat: Rank 0's heartbeat, if it is newer than ``metrics.jsonl``.
         completed: Whether the job has ended successfully, so that no further epoch is expected.
     """
     epoch, epochs, rate = last_epoch.epoch, last_epoch.epochs, last_epoch.images_per_second

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 # Slurm may still report one of these states for a job whose script has just ended
-_LAGGING_STATES = {"RUNNING", "COMPLETING"}
+_POSSIBLY_OUTDATED_STATES = {"RUNNING", "COMPLETING"}
 
 
 def _group_by_slurm(runs: Iterable[Run]) -> dict[str | None, list[Run]]:
@@ -78,7 +78,7 @@ def _query_states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
             final_record = exit_record if exit_record and not exit_record.requeued else None
             if final_record and (
                 state.finished
-                or (state.name in _LAGGING_STATES and final_record.ended and not final_record.may_restart)
+                or (state.name in _POSSIBLY_OUTDATED_STATES and final_record.ended and not final_record.may_restart)
             ):
                 recorded_state = state_from_record(final_record)
                 state_name = state.name if state.finished else recorded_state.name

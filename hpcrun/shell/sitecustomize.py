@@ -213,7 +213,7 @@ WORLDS = {"MPI": mpi_size, "torch": torch_size, "tensorflow": tensorflow_size, "
 class JaxFinder:
     """An import hook that adds this job to the clusters that `jax.distributed.initialize()` detects, as the first one.
 
-    Otherwise, JAX reads a wrong number of processes from srun's variables, which Hydra's ranks inherit, or finds none.
+    Without it, JAX reads a wrong number of processes from srun's variables, which Hydra's ranks inherit, or finds none.
     A cluster can only be registered by a subclass of `ClusterEnv`.
     """
 
