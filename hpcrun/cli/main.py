@@ -139,7 +139,7 @@ def _require_single_installation() -> None:
         name, _, version = other_project.name.removesuffix(".dist-info").partition("-")
         raise HpcrunError(
             f"{site_packages} has two distributions of a package hpcrun: hpcrun-slurm, which this is, and PyPI's "
-            f"{name} {version}, another project; each has overwritten files of the other",
+            f"{name} {version}, another project; each distribution has overwritten files of the other",
             hint="python -m pip uninstall -y hpcrun hpcrun-slurm; python -m pip install hpcrun-slurm",
         )
 

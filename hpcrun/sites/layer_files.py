@@ -81,7 +81,7 @@ def _split_lines(text: str) -> list[str]:
 def escape_invisible(text: str) -> str:
     r"""Escape characters of a line that move a terminal's cursor or change the direction of text.
 
-    Such characters become ``\x1b``, ``\u202e`` or ``\U000e0020``; an ambiguous backslash is doubled.
+    An escaped character is written as ``\x1b``, ``\u202e`` or ``\U000e0020``; an ambiguous backslash is doubled.
     """
     if text.isprintable() and "\\" not in text:
         return text

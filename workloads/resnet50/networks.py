@@ -9,7 +9,7 @@ from keras import layers
 
 
 class Architecture(NamedTuple):
-    """An architecture of `keras.applications`, or `alexnet` below.
+    """An architecture of `keras.applications`, or `alexnet`, which `keras.applications` lacks.
 
     Attributes:
         name: Name in `keras.applications`, or `alexnet`.

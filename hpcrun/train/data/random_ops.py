@@ -87,14 +87,14 @@ def _calls_random_function(node: node_def_pb2.NodeDef) -> bool:
 
     registered_function = script_ops._py_funcs._funcs.get(node.attr["token"].s.decode())  # noqa: SLF001  (there is no public function)
     function = inspect.unwrap(getattr(registered_function, "_func", registered_function))
-    return _names_random(getattr(function, "__code__", None))
+    return _uses_random_name(getattr(function, "__code__", None))
 
 
-def _names_random(code: CodeType | None) -> bool:
+def _uses_random_name(code: CodeType | None) -> bool:
     if code is None:
         return False
     inner_code = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return not _RANDOM_NAMES.isdisjoint(code.co_names) or any(map(_names_random, inner_code))
+    return not _RANDOM_NAMES.isdisjoint(code.co_names) or any(map(_uses_random_name, inner_code))
 
 
 def _uses_generator(step: PipelineStep) -> bool:
