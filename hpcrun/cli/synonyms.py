@@ -184,7 +184,7 @@ ADVICE = {
     },
     "hpcrun status": {
         "--user --users --all-users -u": "it lists your own runs; squeue --user=NAME lists any user's jobs",
-        "--last -n --limit --tail": "without a JOB, it lists your 20 newest jobs; --since 2d lists jobs of the last two days",
+        "--last -n --limit --tail": "without a JOB, it lists your 20 newest jobs; --since 2d lists those of two days",
         "--verbose -v --long -l": "hpcrun why JOB explains a job; --json has all values",
     },
     "hpcrun": {

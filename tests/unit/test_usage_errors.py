@@ -123,7 +123,7 @@ MISTAKES = {
     "submit lenet5 -x A = 4 --dry-run": "did you mean hpcrun submit lenet5 -x A=4 --dry-run?",
     "data split x four": "ERROR: N=four: not a whole number\n",
     "status --interval 5": "did you mean --watch=5?",
-    "status --last 5": "--since 2d lists jobs of the last two days",
+    "status --last 5": "--since 2d lists those of two days",
     "cancel -u me": "hpcrun cancel all cancels all your jobs",
     "cancel --name lenet5": "hpcrun cancel 1234 'lenet*'",
     "logs --since 1h": "the lines of a log have no times: --lines=50 prints the last 50 lines",
