@@ -57,7 +57,7 @@ class Allocation:
 
         The hosts come from the first of ``NODELIST_VARIABLES`` that is set; no scheduler command is run. In a Slurm
         step, the hosts and tasks are those of the step. In a batch script, they are the same as for ``srun`` without
-        options. If the job requests no number of tasks, they are those of ``SLURM_TASKS_PER_NODE``, as for ``mpirun``.
+        options. If the job requests no number of tasks, ``SLURM_TASKS_PER_NODE`` gives the tasks, as for ``mpirun``.
 
         Args:
             environ: The environment variables, usually ``os.environ``.

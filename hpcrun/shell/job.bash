@@ -4,7 +4,7 @@
 #
 # It records the end of the job, whatever the cause, in exit.json in the run directory, forwards signals to the ranks, and
 # loads the other files. It copies these files to the run directory, so that an upgrade of hpcrun does not affect a job that
-# has started. For a script that was submitted by hand, it also creates the run directory.
+# has started. For a script that was submitted by hand, job.bash also creates the run directory.
 #
 #   VERSION              the version of hpcrun that rendered the script, which must be the version of these files
 #   SCHEDULER            slurm or local, to load slurm.bash or local.bash, whose options are also accepted; or the path of the

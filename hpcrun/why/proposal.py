@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hpcrun.why.signatures import Diagnosis
 
 TIMEOUT_SECONDS = 20.0
-FACTOR = 1.5
+RETRY_FACTOR = 1.5
 """Factor by which the requested time or memory is multiplied."""
 
 _MEMORY_OF_JOB = re.compile(r"\b(?:Alloc|Req)?TRES=\S*?\bmem=([\d.]+)([KMGT]?)")
@@ -105,7 +105,7 @@ def _more_time(explanation: Explanation, resources: Resources, _diagnosis: Diagn
     except ValueError:  # Slurm answered in another format, or not at all
         return None
     longest_time = parse_time(_find_partition(explanation.run, resources).max_time or "UNLIMITED")
-    time = min(ceil(limit * FACTOR / 60) * 60, longest_time) if limit < inf else inf
+    time = min(ceil(limit * RETRY_FACTOR / 60) * 60, longest_time) if limit < inf else inf
     return {"time": _format_limit(time)} if limit < time < inf else None
 
 
@@ -116,16 +116,16 @@ def _format_limit(seconds: float) -> str:
 
 
 def _more_memory(explanation: Explanation, resources: Resources, _diagnosis: Diagnosis) -> dict[str, str] | None:
-    """Return `FACTOR` times the memory limit or the used memory, whichever is larger."""
+    """Return `RETRY_FACTOR` times the memory limit or the used memory, whichever is larger."""
     run = explanation.run
     option = next((name for name in MEMORY_OPTIONS if getattr(resources, name)), "mem")
     requested = getattr(resources, option)
     retries = sum(
         start.more_memory for start in run.starts()
-    )  # slurm.bash multiplied the memory by FACTOR at each retry
-    limit = parse_memory(requested) * FACTOR**retries if requested else _recorded_memory(run)
+    )  # slurm.bash multiplied the memory by RETRY_FACTOR at each retry
+    limit = parse_memory(requested) * RETRY_FACTOR**retries if requested else _recorded_memory(run)
     used_memory = _used_memory(run, resources) if option == "mem" else 0
-    proposed_memory = float(ceil(max(limit, used_memory) * FACTOR))
+    proposed_memory = float(ceil(max(limit, used_memory) * RETRY_FACTOR))
     if option == "mem":
         proposed_memory = min(proposed_memory, _find_partition(run, resources).memory or inf)
     return {option: f"{proposed_memory:.0f}M"} if proposed_memory > limit else None
