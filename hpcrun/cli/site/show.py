@@ -17,7 +17,7 @@ def show(
     origin: Annotated[bool, typer.Option("--origin", help="Show the file and line of each value.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Merge the files of a site from all layers, and show the result as one site file.
+    """Show a site as one file, merged from the files of all layers.
 
     --json also prints the defaults of keys that no file sets.
 
