@@ -25,7 +25,7 @@
 #   hpcrun_cpu_bind                   cores or sockets, to which to bind the rank; see cpu_bind.bash
 #   hpcrun_local_ranks                the number of ranks on the node, or of all nodes in Slurm's format, such as 2(x3),1
 #   hpcrun_master, hpcrun_port, hpcrun_workers    the host of rank 0, free ports and the workers; see world.bash
-#   hpcrun_mode                       the umask of the rank's log
+#   hpcrun_mode                       the umask of the rank's log and of the records of ranks
 #   hpcrun_earlier_failures           the number of lines that failed.jsonl had before this launch
 #   HPCRUN_STAGED                     the folder for data on the node-local disk, which the rank copies; see stage.bash
 : "${hpcrun_visible:?}" "${hpcrun_gpus:=}" "${hpcrun_gpus_per_rank:=}" "${hpcrun_gpu_order:=}"
@@ -215,9 +215,9 @@ case $hpcrun_code in
   129 | 130 | 131 | 138 | 140 | 143) command sleep 0.3 ;;  # a signal from outside, which this process may also get
   0)
     [ "$HPCRUN_NTASKS" = 1 ] ||
-      { umask go= && echo "rank $HPCRUN_RANK on $hpcrun_host" >>"$HPCRUN_RUN_DIR/completed_ranks"; } ;;
+      { umask "$hpcrun_mode" && echo "rank $HPCRUN_RANK on $hpcrun_host" >>"$HPCRUN_RUN_DIR/completed_ranks"; } ;;
   137)
-    umask go=
+    umask "$hpcrun_mode"
     echo "rank $HPCRUN_RANK on $hpcrun_host" >>"$HPCRUN_RUN_DIR/killed"  # Open MPI may also end this process
     command sleep 0.05 ;;                                  # SIGKILL from outside, which would also end this process
   14) command sleep 0.5 ;;                                 # Open MPI's exit code for a rank that lost another rank, which writes its line first
