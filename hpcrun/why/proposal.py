@@ -70,7 +70,7 @@ def propose(explanations: Sequence[Explanation]) -> Proposal:
         first = explanations[0]
         hint = f"hpcrun why {first.run.job_id or first.run.directory} says what to do; then give options yourself"
         raise HpcrunError(
-            f"--fix: the failure implies no change of an option:   {first.headline}", hint=hint, exit_code=1
+            f"--fix: the failure implies no change of an option: {first.headline}", hint=hint, exit_code=1
         )
     changes: dict[str, str] = {}
     for one in proposals:

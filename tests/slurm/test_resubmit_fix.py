@@ -110,4 +110,4 @@ def test_a_failure_without_a_number_is_one_error(user):
     submission = user.json("submit", "--wait", "--", "false")
     completed = user.hpcrun("resubmit", submission["job_id"], "--fix", "--yes")
     assert completed.returncode == 1
-    assert completed.stderr.startswith("ERROR: --fix: the failure implies no change: ")
+    assert completed.stderr.startswith("ERROR: --fix: the failure implies no change of an option: ")
