@@ -79,7 +79,7 @@ def remove_repeated_epochs(folder: Path, last_epoch: tuple[int, int]) -> None:
 
     Args:
         folder: The run directory.
-        last_epoch: The number of the `fit` in the script, from 0, and of its last completed epoch.
+        last_epoch: The index of the `fit` in the script and that of its last completed epoch, both from 0.
     """
     file = folder / NAME
     if not file.exists():

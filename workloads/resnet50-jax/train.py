@@ -139,7 +139,7 @@ def train_step(state: tuple, batch: tuple) -> tuple:
 
 @partial(jax.jit, out_shardings=replicated)
 def validation_step(state: tuple, batch: tuple) -> jax.Array:
-    """Return the sums of a batch without training."""
+    """Evaluate a batch: return the sums of its losses, right answers, those in the first 5, and images."""
     return forward(state[0], state[1], batch, training=False)[1][1]
 
 
