@@ -118,7 +118,8 @@ def record_failure(folder, exit_code):
         return
     line = '{{"rank": {}, "host": "{}", "exit_code": {}, "time": {}}}\n'
     rank, host = int(os.environ["HPCRUN_RANK"]), os.uname()[1]
-    append_private(os.path.join(folder, "failed.jsonl"), line.format(rank, host, exit_code, int(time.time())))
+    line = line.format(rank, host, exit_code, int(time.time()))
+    write_private(os.path.join(folder, "failed.jsonl"), line, os.O_APPEND)
 
 
 def is_being_stopped(folder):
@@ -151,23 +152,23 @@ def record_world(folder):
         return
     largest_size, rank_count = max(size or 0 for size in sizes.values()), int(os.environ["HPCRUN_NTASKS"])
     if any(name in sys.modules for name in OTHER_WORLDS) or -1 in sizes.values() or largest_size >= rank_count:
-        append_private(os.path.join(folder, "met"))
+        write_private(os.path.join(folder, "met"))
     elif largest_size > 1:
         reason = "rank 0 was in a world of {} ranks, of {} in the job".format(largest_size, rank_count)
-        append_private(os.path.join(folder, "alone"), reason)
+        write_private(os.path.join(folder, "alone"), reason)
     elif sizes.get("MPI"):
-        append_private(
+        write_private(
             os.path.join(folder, "alone"), "MPI_COMM_WORLD has one rank in each; see mpi.type in the site file"
         )
     elif any(name in sys.modules for name in TRAINING_MODULES):
-        append_private(
+        write_private(
             os.path.join(folder, "alone"), "none joined MPI, torch.distributed, tf.distribute or jax.distributed"
         )
 
 
-def append_private(path, text=""):
-    """Append a text to a file, which is created if necessary, and which only its owner can read."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
+def write_private(path, text="", flag=os.O_TRUNC):
+    """Write a file that only its owner can read; with `flag=os.O_APPEND`, append the text to it."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | flag, 0o600), "w") as file:
         file.write(text)
 
 

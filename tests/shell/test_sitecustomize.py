@@ -99,7 +99,8 @@ def test_a_world_without_some_ranks_is_recorded(tmp_path, monkeypatch, state, al
     world = {"HPCRUN_RUN_DIR": tmp_path, "HPCRUN_RANK": 0, "HPCRUN_NTASKS": 4, "WORLD_SIZE": 2}
     for name, value in world.items():
         monkeypatch.setenv(name, str(value))
-    assert run_python(tmp_path, TORCH.format(*state)).stderr == b""
+    for _ in range(2):  # a template may start several programs in turn
+        assert run_python(tmp_path, TORCH.format(*state)).stderr == b""
     found = {name: (tmp_path / name).read_text() for name in ("met", "alone") if (tmp_path / name).exists()}
     assert found == ({"alone": alone} if alone else {"met": ""})
 
