@@ -39,14 +39,14 @@ def find_leftovers(
     other_processes: Collection[Process],
     folders: Collection[str] = TEMPORARY_FOLDERS,
 ) -> list[Leftover]:
-    """Return the files and folders that a job left on this host, including doubtful ones.
+    """Return the files and folders on this host that a job left, or may have left.
 
     A file or folder belongs to the job if
 
     - it has the name of the run directory and was created before the end of the job, or Slurm named it after the job.
-      If its name only contains the name of the run directory, it is doubtful, because the user may have created it; -
-      it is a shared memory segment, a socket or a pipe that only the job's processes have open, no older than the job;
-      - it has the name of an MPI segment, was created while the job ran, and no process has it open.
+      If its name only contains the name of the run directory, it is doubtful, because the user may have created it;
+    - it is a shared memory segment, a socket or a pipe that only the job's processes have open, no older than the job;
+    - it has the name of an MPI segment, was created while the job ran, and no process has it open.
 
     An ordinary file in a folder for temporary files is doubtful, because the user may want to keep it.
 

@@ -101,7 +101,7 @@ class JobLine:
         return JobLine([self.argv[0], *itertools.chain(*words), *behind], self.params).corrected()
 
     def _launched(self) -> tuple[list[str], list[str]]:
-        """Return the options of the line and of its launcher as hpcrun's options, and the program's command line."""
+        """Translate the options of a pasted line and its launcher to hpcrun's; return them and the program's words."""
         options: list[str] = []
         python = ""
         for index, part in enumerate(self.parts):

@@ -33,7 +33,7 @@ NOT_RECORDED = "not recorded"
 MAX_CHARACTERS = 1000
 """Maximum length of a value; longer values are truncated."""
 
-_SEPARATE_KEYS = {
+_KEYS_OF_OTHER_SECTIONS = {
     "name", "site", "resources", "argv", "environment", "run_dir", "template_folders", "python", "values", "tasks",
     "max_parallel",
 }  # fmt: skip
@@ -59,7 +59,7 @@ def collect_facts(run: Run) -> Facts:
         "last epoch": run.last_epoch().all_values,
         "arguments": parse_arguments(spec.argv, spec.python),
         "resources": spec.resources.all_values,
-        "job": {key: value for key, value in spec.all_values.items() if key not in _SEPARATE_KEYS},
+        "job": {key: value for key, value in spec.all_values.items() if key not in _KEYS_OF_OTHER_SECTIONS},
         "environment": dict(spec.environment),
         "site": flatten(spec.site.all_values),
         "code": _describe_code(run),

@@ -65,7 +65,7 @@ def read_checkpoint(file: Path, seed: int) -> tuple[TrainingPosition, dict[str, 
         seed: Seed of the sample order if there is no file.
 
     Returns:
-        The position of the `fit`; and arrays by name: all arrays on rank 0, arrays of callbacks on other ranks.
+        The position at which `fit` continues; and arrays by name: on rank 0 all arrays, else those of callbacks.
 
     Raises:
         HpcrunError: The file is damaged, or from a different version of hpcrun.

@@ -2,24 +2,26 @@
 
 An entry of a table has
 
-- ``name``: an identifier for scripts; - ``clues``: each clue alone identifies the cause. A clue is a set of conditions
-  that must all hold: ``state``, ``reason`` and ``cancelled_by`` are regular expressions that match the whole value of
-  the scheduler (or the exit record), ``scheduler`` and ``launcher`` are names, ``exit_code`` is a list, ``started =
-  false`` means that the job script has not started, ``gpus = true`` that the job requested GPUs, ``disk_full = true``
-  that the file system of the run directory is full, so that the end of a log may be missing, ``exception`` is the kind
-  of exception that ended the program (``own``, ``peer``, ``wrapper`` or ``ignored``:
-  `hpcrun.why.python_error.PythonError.kind`), and ``log`` is a regular expression that is searched for in the ends of
-  the logs; - ``summary`` and ``fix``: the cause, and the solution. Names in braces, such as ``{job_id}``, are replaced
-  by facts of the job (`hpcrun.why.job_facts.JobFacts.template_values`), and by the named groups of the clue.
-  ``{advice}`` (in brackets) and ``{remedy}`` (at the beginning of a sentence) are the advice on the exception in the
-  group ``error``; ``{meaning}`` is the meaning of the message in the group ``what`` (`hpcrun.why.message_advice`); -
-  ``brief``: a few words for tables, if Slurm's reason alone identifies the cause; - ``general = true``: ignored if a
-  more specific signature matches; only the first general match counts; - ``root = true``: listed before the last
-  exception, because this cause leads to many exceptions; - ``hang = true``: listed first if the job reached its time
-  limit, as the cause of that, unless the program made progress after the message; - ``hint = true``: listed after all
-  other causes, because it is often harmless or a consequence; - ``change``: the value of the request to change:
-  ``time``, ``memory`` or ``exclude`` (`hpcrun.why.proposal`); - ``always = true``: also searched for in jobs that run
-  or completed.
+- ``name``: an identifier for scripts;
+- ``clues``: each clue alone identifies the cause. A clue is a set of conditions that must all hold: ``state``,
+  ``reason`` and ``cancelled_by`` are regular expressions that match the whole value of the scheduler (or the exit
+  record), ``scheduler`` and ``launcher`` are names, ``exit_code`` is a list, ``started = false`` means that the job
+  script has not started, ``gpus = true`` that the job requested GPUs, ``disk_full = true`` that the file system of the
+  run directory is full, so that the end of a log may be missing, ``exception`` is the kind of exception that ended the
+  program (``own``, ``peer``, ``wrapper`` or ``ignored``: `hpcrun.why.python_error.PythonError.kind`), and ``log`` is a
+  regular expression that is searched for in the ends of the logs;
+- ``summary`` and ``fix``: the cause, and the solution. Names in braces, such as ``{job_id}``, are replaced by facts of
+  the job (`hpcrun.why.job_facts.JobFacts.template_values`), and by the named groups of the clue. ``{advice}`` (in
+  brackets) and ``{remedy}`` (at the beginning of a sentence) are the advice on the exception in the group ``error``;
+  ``{meaning}`` is the meaning of the message in the group ``what`` (`hpcrun.why.message_advice`);
+- ``brief``: a few words for tables, if Slurm's reason alone identifies the cause;
+- ``general = true``: ignored if a more specific signature matches; only the first general match counts;
+- ``root = true``: listed before the last exception, because this cause leads to many exceptions;
+- ``hang = true``: listed first if the job reached its time limit, as the cause of that, unless the program made
+  progress after the message;
+- ``hint = true``: listed after all other causes, because it is often harmless or a consequence;
+- ``change``: the value of the request to change: ``time``, ``memory`` or ``exclude`` (`hpcrun.why.proposal`);
+- ``always = true``: also searched for in jobs that run or completed.
 
 The files of a table are read in the order of their names; `hpcrun.why.ranking` orders the causes that it finds.
 """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Index of the input seed; seed2 is the next input. Unseeded if both are 0 (tensorflow/core/ops/dataset_ops.cc).
 _SEED_INPUT = {"ShuffleDatasetV3": 2, "RandomDataset": 0, "RandomDatasetV2": 0}
 
-# Index of the input cycle_length, from the end. The value -1 means the number of cores of the process.
+# Index of an operation's input cycle_length, from the end. A cycle_length of -1 means one for each core.
 _CYCLE_LENGTH_INPUT = {"InterleaveDataset": -2, "ParallelInterleaveDatasetV4": -5}
 
 # Datasets with more in-memory data are not rewritten unless necessary: rewriting a graph copies the data.

@@ -163,9 +163,9 @@ def shard_arrays(
         return Shard(unpack_single(arrays_of_shard), part.share)
 
     epoch = tf.data.Dataset.from_tensors(0).map(without_autograph(order)).flat_map(without_autograph(make_shards))
-    calls = world().threads if load else None
+    parallel_calls = world().threads if load else None
     epoch = epoch.apply(tf.data.experimental.assert_cardinality(steps))
-    shards = set_options(epoch.map(without_autograph(take), num_parallel_calls=calls))
+    shards = set_options(epoch.map(without_autograph(take), num_parallel_calls=parallel_calls))
     shards.epochs = epochs
     return shards
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Json
 
-ANSWER_SECONDS = 2.0  # timeout; an answer takes milliseconds unless the process is stopped or holds the GIL
-MAX_QUERY_SECONDS = ANSWER_SECONDS + 1  # timeout of all answers, because host name lookups have no timeout
+ANSWER_TIMEOUT_SECONDS = 2.0  # timeout; an answer takes milliseconds unless the process is stopped or holds the GIL
+MAX_QUERY_SECONDS = ANSWER_TIMEOUT_SECONDS + 1  # timeout of all answers, because host name lookups have no timeout
 MAX_MESSAGE_BYTES = 2**20  # maximum size of a question, which may contain tracebacks
 _MAC_BYTES = 32  # size of an HMAC-SHA-256 in bytes
 
@@ -44,7 +44,7 @@ class Peer(NamedTuple):
 class Peers:
     """The threads in which all ranks answer questions of other ranks.
 
-    A question and its answer are JSON, signed with the key of the job (HMAC, RFC 2104).
+    Requests and replies are JSON, signed with the key of the job (HMAC, RFC 2104).
 
     Args:
         host: This host's name.
@@ -130,11 +130,11 @@ class Peers:
     def _connect(self, rank: int) -> socket.socket:
         peer = self.all_peers[rank]
         if self.is_on_this_host(rank):
-            return socket.create_connection(("127.0.0.1", peer.port), ANSWER_SECONDS)
+            return socket.create_connection(("127.0.0.1", peer.port), ANSWER_TIMEOUT_SECONDS)
         with suppress(socket.gaierror):  # this host cannot resolve the other host's name
             if peer.host != self.local_peer.host:  # several hosts may have the same name
-                return socket.create_connection((peer.host, peer.port), ANSWER_SECONDS)
-        return socket.create_connection((peer.address, peer.port), ANSWER_SECONDS)
+                return socket.create_connection((peer.host, peer.port), ANSWER_TIMEOUT_SECONDS)
+        return socket.create_connection((peer.address, peer.port), ANSWER_TIMEOUT_SECONDS)
 
     def _serve(self, server: socket.socket, answer: Callable[[Json], Json]) -> None:
         key = self.all_peers[0].key
@@ -147,7 +147,7 @@ class Peers:
                 time.sleep(1)  # temporary error, such as too many open files
                 continue
             with connection, suppress(OSError):
-                connection.settimeout(ANSWER_SECONDS)
+                connection.settimeout(ANSWER_TIMEOUT_SECONDS)
                 request = _read(connection)
                 connection.sendall(_sign(key, answer(_verify(key, request)), request[:_MAC_BYTES]))
 
