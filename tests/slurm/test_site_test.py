@@ -18,6 +18,11 @@ def run_site_test(user, *argv):
     return json.loads(completed.stdout), completed.returncode
 
 
+def as_text(output):
+    """Return the output as text, which pytest shows in full."""
+    return json.dumps(output, indent=1)
+
+
 def step_states(output):
     return {step["name"]: step["state"] for step in output["steps"]}
 
@@ -25,7 +30,7 @@ def step_states(output):
 @pytest.mark.parametrize(("site", "mpi"), [("srun-mpich", "MPICH 5"), ("srun-openmpi", "Open MPI v5")])
 def test_a_correct_site_passes(user, site, mpi):
     output, code = run_site_test(user, site)
-    assert (code, output["failed"], set(step_states(output).values()) - {"slow"}) == (0, "", {"ok"}), output
+    assert (code, output["failed"], set(step_states(output).values()) - {"slow"}) == (0, "", {"ok"}), as_text(output)
     assert (output["nodes"], output["ranks"], list(output["of_nodes"])) == (2, 2, user.cluster.nodelist[:2])
     assert output["versions"]["mpi"].startswith(mpi)
     assert output["versions"]["slurm"][0].isdigit()
@@ -55,7 +60,7 @@ def test_a_node_with_a_slow_link_is_named(user_of_three_nodes):
         output, code = run_site_test(user, "srun-mpich", "-N", "3")
     finally:
         user.cluster.link(last_node, "norate")
-    assert (code, step_states(output)["nodes"]) == (0, "slow"), output
+    assert (code, step_states(output)["nodes"]) == (0, "slow"), as_text(output)
     slow_links = [one["nodes"] for one in output["slow"] if one["figure"] == "bandwidth_GBps"]
     assert slow_links == [[last_node]], output["slow"]
 
