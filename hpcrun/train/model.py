@@ -10,13 +10,12 @@ import keras
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import reraise_original
 from hpcrun.train.build import build, is_custom_step
-from hpcrun.train.callback_list import StepCallbackList
 from hpcrun.train.callbacks import callbacks_on_this_rank, wrap_user_callbacks
 from hpcrun.train.checkpoint import open_checkpoint
 from hpcrun.train.config_values import comparable
 from hpcrun.train.data.arrays import are_arrays
-from hpcrun.train.data.inputs import announce_no_distribution, shard_input, split_validation
-from hpcrun.train.epoch_log import EpochLogger
+from hpcrun.train.data.inputs import announce_local_batches, shard_input
+from hpcrun.train.fit_callbacks import create_fit_callbacks, keras_verbose
 from hpcrun.train.gradients.optimizer import distribute_optimizers
 from hpcrun.train.model_config import check_same_model
 from hpcrun.train.model_wrapper import ModelWrapper
@@ -25,10 +24,10 @@ from hpcrun.train.prediction import predict_arrays, predict_batches
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import shared_seed
 from hpcrun.train.ranks.world import world
-from hpcrun.train.state import broadcast
+from hpcrun.train.state import broadcast_once
 from hpcrun.train.steps import compile_step, restore_step, wrap_steps
-from hpcrun.train.training_progress import ProgressCallback
 from hpcrun.train.unsupported import check_compiled, check_is_model, check_layers, check_losses, check_metrics
+from hpcrun.train.validation import shard_validation, split_validation
 
 if TYPE_CHECKING:
     import os
@@ -131,18 +130,14 @@ class Model(ModelWrapper):
         check_compiled(self.keras_model)
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = split_validation((x, y, sample_weight), validation_split)
-        if not distribute:
-            announce_no_distribution("distribute", "trains on")
+        announce_local_batches(distribute, "distribute", "trains on")
         user_callbacks = wrap_user_callbacks(callbacks)
         seed, completed_epochs, completed_batches = shared_seed(), 0, 0
         checkpoint = open_checkpoint(checkpoint_dir, seed, [callback.callback for callback in user_callbacks])
         if checkpoint and checkpoint.is_resumed():
             completed_epochs = checkpoint.position.epoch - initial_epoch
-            seed, initial_epoch, completed_batches = (
-                checkpoint.position.seed,
-                checkpoint.position.epoch,
-                checkpoint.position.batch,
-            )
+            seed, initial_epoch = checkpoint.position.seed, checkpoint.position.epoch
+            completed_batches = checkpoint.position.batch
         training = shard_input(
             x,
             y,
@@ -167,47 +162,36 @@ class Model(ModelWrapper):
             },
             "call fit with the same arguments and data sets of the same size on all ranks",
         )
-        check_same_model(self.keras_model)
-        training_state = self.keras_model.training_state
-        training_state.reducers = distribute_optimizers(self.keras_model)  # an optimizer may be set after compile
-        build(self.keras_model, training, "train_step")
-        check_metrics(self.keras_model)
-        training_state.checkpoint, training_state.open_ended = (
-            checkpoint,
-            training.steps is None and steps_per_epoch is None,
-        )
+        model, training_state = self.keras_model, self.keras_model.training_state
+        check_same_model(model)
+        training_state.reducers = distribute_optimizers(model)  # an optimizer may be set after compile
+        build(model, training, "train_step")
+        check_metrics(model)
+        training_state.checkpoint = checkpoint
+        training_state.open_ended = training.steps is None and steps_per_epoch is None
         if checkpoint:
-            checkpoint.set_model(self.keras_model)
+            checkpoint.set_model(model)
             if history := checkpoint.finished_history(epochs):
                 return history
-        validation: dict[str, Keras] = {}
         if validation_data is not None:
             validation_size = batch_size if validation_batch_size is None else validation_batch_size
-            validation = {
-                "validation_data": self._validation(validation_data, validation_size, distribute=distribute_validation)
-            }
-            validation |= {"validation_freq": validation_freq, "validation_steps": validation_steps}
-        fit, seconds_before = (checkpoint.number, checkpoint.position.seconds) if checkpoint else (0, 0.0)
-        epoch_logger = EpochLogger(show=verbose == "auto" and world().rank == 0, fit=fit, seconds_before=seconds_before)
-        all_callbacks = [ProgressCallback(fit), epoch_logger, *callbacks_on_this_rank(user_callbacks)]
-        if checkpoint:
-            all_callbacks += [keras.callbacks.History(), checkpoint]  # the checkpoint includes the history of the epoch
-        verbose = _keras_verbose(verbose)
-        shown_parameters = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch or training.steps}
-        model = self.keras_model
-        all_callbacks = StepCallbackList(
-            all_callbacks, add_history=True, add_progbar=verbose != 0, model=model, **shown_parameters
+            validation_data = shard_validation(model, validation_data, validation_size, distribute_validation)
+        steps = steps_per_epoch or training.steps
+        all_callbacks = create_fit_callbacks(
+            model, user_callbacks, checkpoint, verbose=verbose, epochs=epochs, steps=steps
         )
         with reraise_original(), checkpoint.handle_signals() if checkpoint else nullcontext():
-            return self.keras_model.fit_shards(
+            return model.fit_shards(
                 training.x,
                 epochs=epochs,
                 initial_epoch=initial_epoch,
                 steps_per_epoch=steps_per_epoch,
                 shuffle=False,
-                verbose=verbose,
+                verbose=keras_verbose(verbose),
                 callbacks=all_callbacks,
-                **validation,
+                validation_data=validation_data,
+                validation_steps=validation_steps,
+                validation_freq=validation_freq,
             )
 
     def evaluate(  # noqa: PLR0917  (Keras's signature)
@@ -243,19 +227,18 @@ class Model(ModelWrapper):
             HpcrunError: The data cannot be sharded, or differ between ranks.
         """
         check_compiled(self.keras_model)
-        if not distribute:
-            announce_no_distribution("distribute", "evaluates")
+        announce_local_batches(distribute, "distribute", "evaluates")
         scalars = is_custom_step(self.keras_model, "test_step")
         sharded = shard_input(x, y, sample_weight, batch_size=batch_size, distribute=distribute, scalars=scalars)
         require_agreement({"number of batches": (sharded.steps, steps)}, "give evaluate the same data on all ranks")
         build(self.keras_model, sharded, "test_step")
-        self._broadcast_once()
+        broadcast_once(self.keras_model)
         check_metrics(self.keras_model)
         with reraise_original():
             return self.keras_model.evaluate_shards(
                 sharded.x,
                 steps=steps,
-                verbose=_keras_verbose(verbose),
+                verbose=keras_verbose(verbose),
                 callbacks=callbacks_on_this_rank(wrap_user_callbacks(callbacks)),
                 return_dict=return_dict,
             )
@@ -284,14 +267,12 @@ class Model(ModelWrapper):
             HpcrunError: `x` is an `hpcrun.train.dataset`, which contains only this rank's samples; or `x` consists of
                 arrays and `steps` is given.
         """
-        kwargs = {
-            "verbose": _keras_verbose(verbose),
-            "callbacks": callbacks_on_this_rank(wrap_user_callbacks(callbacks)),
-        }
+        callbacks = callbacks_on_this_rank(wrap_user_callbacks(callbacks))
+        kwargs = {"verbose": keras_verbose(verbose), "callbacks": callbacks}
         if world().size == 1:
             return self.keras_model.predict(x, batch_size=batch_size, steps=steps, **kwargs)
         if self.keras_model.built:
-            self._broadcast_once()
+            broadcast_once(self.keras_model)
         if are_arrays(x):
             if steps is not None:
                 raise HpcrunError(f"predict got arrays and steps={steps}", hint="leave steps out, or give x[:n]")
@@ -300,20 +281,13 @@ class Model(ModelWrapper):
 
     def train_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
         """Train on one batch per rank, as `keras.Model.train_on_batch` does; all ranks have the same weight."""
-        self._broadcast_once()
+        broadcast_once(self.keras_model)
         return self.keras_model.train_on_batch(*args, **kwargs)
 
     def test_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
         """Evaluate one batch on this rank, as `keras.Model.test_on_batch` does."""
-        self._broadcast_once()
+        broadcast_once(self.keras_model)
         return self.keras_model.test_on_batch(*args, **kwargs)
-
-    def _broadcast_once(self) -> None:
-        """Broadcast rank 0's weights, unless they were broadcast before."""
-        training_state = self.keras_model.training_state
-        if not training_state.weights_broadcast:
-            broadcast(self.keras_model)
-            training_state.weights_broadcast = True
 
     def _set_up_ranks(self) -> None:
         model = self.keras_model
@@ -324,21 +298,3 @@ class Model(ModelWrapper):
         model.training_state.reducers = distribute_optimizers(model)
         if keras.backend.backend() == "tensorflow":
             (compile_step if model.jit_compile and model.optimizer else restore_step)(model)
-
-    def _validation(self, data: Data, batch_size: int | None, *, distribute: bool) -> Data:
-        if not distribute:
-            announce_no_distribution("distribute_validation", "validates on")
-        size = batch_size if are_arrays(data) else None
-        xyw = keras.utils.unpack_x_y_sample_weight(data)
-        scalars = is_custom_step(self.keras_model, "test_step")
-        sharded = shard_input(*xyw, batch_size=size, distribute=distribute, scalars=scalars)
-        if distribute:
-            require_agreement(
-                {"number of batches of validation": sharded.steps}, "validate on the same data on all ranks"
-            )
-        build(self.keras_model, sharded, "test_step")
-        return sharded.x
-
-
-def _keras_verbose(verbose: str | int) -> str | int:
-    return 0 if verbose == "auto" or world().rank > 0 else verbose

@@ -48,6 +48,13 @@ def broadcast(model: keras.Model) -> None:
         )
 
 
+def broadcast_once(model: keras.Model) -> None:
+    """Broadcast rank 0's weights and optimizer state, unless they were broadcast before. Collective."""
+    if not model.training_state.weights_broadcast:
+        broadcast(model)
+        model.training_state.weights_broadcast = True
+
+
 def broadcast_built_variables(model: keras.Model) -> bool:
     """Broadcast the existing variables, and return whether the model has variables. Collective.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
@@ -147,9 +146,9 @@ def _is_memory_mapped(data: Data) -> bool:
     return any(isinstance(leaf, np.memmap) for leaf in keras.tree.flatten(data))
 
 
-def announce_no_distribution(switch: str, action: str) -> None:
-    """Print that each rank uses all of its own batches, because distribution is switched off."""
-    if world().rank == 0 and world().size > 1:
+def announce_local_batches(distribute: bool, switch: str, action: str) -> None:
+    """Print, unless `distribute` is true, that each rank uses all of its own batches."""
+    if not distribute and world().rank == 0 and world().size > 1:
         print_line(f"INFO: {switch}=False: every rank {action} its own batches, and all ranks have the same weight")
 
 
@@ -248,25 +247,3 @@ def _require_alone(x: Data, other_arguments: Data) -> None:
                 f"{name} goes with arrays, not with a {type(x).__name__}",
                 hint=f"let the {type(x).__name__} yield batches of (x, y, sample_weight), of the global batch size",
             )
-
-
-def split_validation(data: Data, fraction: float) -> Data:
-    """Split arrays into training and validation samples, as Keras's `validation_split` does.
-
-    Raises:
-        HpcrunError: The data are not arrays, or one of the two parts would be empty.
-    """
-    if not are_arrays(data):
-        raise HpcrunError("validation_split needs arrays", hint="give validation_data instead")
-    samples = python_data.count_samples([part for part in data if part is not None])
-    boundary = math.floor(samples * (1 - fraction))
-    if not 0 < boundary < samples:
-        raise HpcrunError(
-            f"validation_split={fraction} splits {samples} samples into {boundary} to train on and "
-            f"{samples - boundary} others",
-            hint="give a fraction between 0 and 1 that leaves samples for training and validation",
-        )
-    return tuple(
-        keras.tree.map_structure(lambda a, part=part: None if a is None else a[part], data)
-        for part in (slice(None, boundary), slice(boundary, None))
-    )
