@@ -99,7 +99,7 @@ hpcrun_write_rank() {  # write rank.sh atomically, because another start of this
       hpcrun_gpu_order "$hpcrun_gpu_order" hpcrun_output_on_all_ranks "$hpcrun_output_on_all_ranks" \
       hpcrun_in_container "$hpcrun_in_container" hpcrun_ignores_failures "$hpcrun_ignores_failures" \
       hpcrun_earlier_failures "$hpcrun_earlier_failures" hpcrun_master "$hpcrun_master" hpcrun_port "$hpcrun_port" \
-      hpcrun_workers "$hpcrun_workers"
+      hpcrun_workers "$hpcrun_workers" hpcrun_ranks "$hpcrun_ranks" hpcrun_stop_seconds "$((${hpcrun_signal_seconds:-120} * 3 / 4))"
     [ -z "${HPCRUN_STAGED-}" ] || hpcrun_write_staging
     if [[ ${#hpcrun_rank_words[@]} != 0 ]]; then
       printf 'source %q\nset --' "$hpcrun_secrets_file"
@@ -247,7 +247,7 @@ hpcrun_launch() {
   hpcrun_read_launch "$@"
   hpcrun_count_failures
   hpcrun_earlier_failures=$hpcrun_failures  # a template may start several programs in turn
-  command rm -f "$HPCRUN_RUN_DIR"/{killed,completed_ranks}
+  command rm -rf "$HPCRUN_RUN_DIR"/{killed,completed_ranks,stopped}
   hpcrun_master='' hpcrun_port='' hpcrun_workers=''
   [ "$hpcrun_ranks" = 1 ] || [ "$hpcrun_framework" = none ] || hpcrun_choose_world "$hpcrun_framework"
   hpcrun_write_rank

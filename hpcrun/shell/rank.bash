@@ -4,7 +4,8 @@
 # The rank sees its GPUs, and writes to its log, logs/rank-N.log in the run directory; rank 0 also writes to the job's
 # log. The program gets each signal once. After the program has ended and its output is written, this process ends in the
 # same way: with the program's exit code, or by the signal that ended the program. A rank that fails, but not by a signal
-# to stop, adds a line to failed.jsonl, from which hpcrun_read_failure (launch.bash) finds the first failure.
+# to stop, adds a line to failed.jsonl, from which hpcrun_read_failure (launch.bash) finds the first failure. A rank that a
+# signal has stopped waits for the other ranks, because the launcher would kill a rank that still writes a checkpoint.
 #
 # The program does not start if the rank has got a signal to stop, if the job is being stopped, or if another rank has
 # failed. If Slurm signals only this process, bash may lose one of two different signals at the same instant.
@@ -27,11 +28,13 @@
 #   hpcrun_master, hpcrun_port, hpcrun_workers    the host of rank 0, free ports and the workers; see world.bash
 #   hpcrun_mode                       the umask of the rank's log and of the records of ranks
 #   hpcrun_earlier_failures           the number of lines that failed.jsonl had before this launch
+#   hpcrun_ranks                      the number of ranks that the launcher starts
+#   hpcrun_stop_seconds               the longest time from a signal to stop until this process ends, in seconds
 #   HPCRUN_STAGED                     the folder for data on the node-local disk, which the rank copies; see stage.bash
 : "${hpcrun_visible:?}" "${hpcrun_gpus:=}" "${hpcrun_gpus_per_rank:=}" "${hpcrun_gpu_order:=}"
 : "${hpcrun_wired:=}" "${hpcrun_output_on_all_ranks:=}" "${hpcrun_in_container:=}" "${hpcrun_ignores_failures:=}"
 : "${hpcrun_cpu_bind:=}" "${hpcrun_local_ranks:=}" "${hpcrun_mode:=go=}" "${hpcrun_earlier_failures:=0}"
-: "${hpcrun_master:=}" "${hpcrun_port:=0}" "${hpcrun_workers:=}"
+: "${hpcrun_master:=}" "${hpcrun_port:=0}" "${hpcrun_workers:=}" "${hpcrun_ranks:=1}" "${hpcrun_stop_seconds:=90}"
 if [[ ! $HPCRUN_RANK =~ ^[0-9]+$ || ! $HPCRUN_LOCAL_RANK =~ ^[0-9]+$ ]]; then
   echo "hpcrun: error: $HPCRUN_LAUNCHER sets no known variable with the number of a rank (rank '$HPCRUN_RANK'," \
     "on its node '$HPCRUN_LOCAL_RANK'); set launcher.rank and launcher.local_rank in site $HPCRUN_SITE_NAME" >&2
@@ -53,7 +56,7 @@ fi
 )
 hpcrun_signals=([129]=HUP [130]=INT [131]=QUIT [138]=USR1 [140]=USR2 [143]=TERM)  # by the exit code of a process that the signal ends
 hpcrun_program='' hpcrun_signal_caught='' hpcrun_pending_signals='' hpcrun_sending=''
-hpcrun_stopped='' hpcrun_codes=' ' hpcrun_stage_lock='' hpcrun_stage_use='' hpcrun_stage_command=''
+hpcrun_stopped='' hpcrun_signal_time='' hpcrun_codes=' ' hpcrun_stage_lock='' hpcrun_stage_use='' hpcrun_stage_command=''
 hpcrun_unstage() { :; }
 # shellcheck source=/dev/null
 [ -z "${HPCRUN_STAGED-}" ] || source "${BASH_SOURCE[0]%/*}/stage.bash"
@@ -91,7 +94,7 @@ for hpcrun_number in "${!hpcrun_signals[@]}"; do
   hpcrun_signal=${hpcrun_signals[hpcrun_number]} hpcrun_mark_stopped=hpcrun_stopped=yes
   case $hpcrun_signal in USR1 | USR2) hpcrun_mark_stopped= ;; esac
   # shellcheck disable=SC2064  # expand the signal now
-  trap "hpcrun_codes+='$hpcrun_number '; ${hpcrun_mark_stopped:-:}; hpcrun_forward $hpcrun_signal" "$hpcrun_signal"
+  trap "hpcrun_codes+='$hpcrun_number ' hpcrun_signal_time=\${hpcrun_signal_time:-\$SECONDS}; ${hpcrun_mark_stopped:-:}; hpcrun_forward $hpcrun_signal" "$hpcrun_signal"
 done
 hpcrun_witness
 
@@ -111,6 +114,23 @@ hpcrun_record_failure() {  # CODE
   )
 }
 
+hpcrun_record_stop() {
+  (
+    umask "$hpcrun_mode"
+    command mkdir -p "$HPCRUN_RUN_DIR/stopped" && : >"$HPCRUN_RUN_DIR/stopped/rank-$HPCRUN_RANK"
+  )
+}
+hpcrun_await_stopped_ranks() {  # wait until all ranks have ended, or one has failed
+  local failures=() completed=() stopped=()
+  while ((SECONDS < hpcrun_signal_time + hpcrun_stop_seconds)); do
+    mapfile -t failures <"$HPCRUN_RUN_DIR/failed.jsonl"
+    mapfile -t completed <"$HPCRUN_RUN_DIR/completed_ranks"
+    stopped=("$HPCRUN_RUN_DIR"/stopped/rank-*)
+    ((${#failures[@]} == hpcrun_earlier_failures && ${#completed[@]} + ${#stopped[@]} < hpcrun_ranks)) || break
+    command sleep 0.1
+  done
+} 2>/dev/null
+
 # ---- A stop or a failure before the start of this rank -----------------------------------------------------------
 # Slurm signals only ranks that have started, and a Prolog may delay a rank. The job script has recorded a stop in
 # exit.json, and a failed rank its failure in failed.jsonl.
@@ -127,6 +147,7 @@ hpcrun_exit_if_stopped() {
   fi
   [ -n "$code" ] || return 0
   echo "[rank $HPCRUN_RANK] on $hpcrun_host does not start its program: $reason"
+  hpcrun_record_stop
   hpcrun_unstage
   hpcrun_die_by_signal
   exit "$code"
@@ -222,6 +243,11 @@ case $hpcrun_code in
     command sleep 0.05 ;;                                  # SIGKILL from outside, which would also end this process
   14) command sleep 0.5 ;;                                 # Open MPI's exit code for a rank that lost another rank, which writes its line first
 esac
+if [ -n "$hpcrun_signal_time" ] && [ "$hpcrun_ranks" != 1 ] && [ "$hpcrun_code" != 0 ]; then
+  hpcrun_record_stop
+  # a rank that failed for another reason ends now, because the other ranks may wait for its messages
+  if [ -n "${hpcrun_signals[hpcrun_code]-}" ] || ((hpcrun_code != 1 && hpcrun_code <= 128)); then hpcrun_await_stopped_ranks; fi
+fi
 hpcrun_failed=
 if [ "$hpcrun_code" != 0 ] && [ -z "$hpcrun_stopped" ] && [[ $hpcrun_codes != *" $hpcrun_code "* ]]; then
   hpcrun_failed=yes

@@ -7,7 +7,8 @@ works with any version of Python, and then imports the `sitecustomize` that it h
 - records whether rank 0 was in a world of all ranks: the file `met` in the run directory, or `alone` with the
   reason, if its world was smaller, or if it trained a model or used MPI (see `hpcrun_check_world` in `launch.bash`);
 - ends a process whose exit code is not 0 before `MPI_Finalize`, which would wait for the other ranks, while they wait
-  for this rank; the launcher then ends the other ranks. The failure is first recorded in `failed.jsonl`;
+  for this rank; the launcher then ends the other ranks. The failure is first recorded in `failed.jsonl`. If a signal
+  has stopped all ranks, they end with `MPI_Finalize`: a message of this rank may not have reached another rank yet;
 - waits for a moment for the threads of torch.distributed.
 
 Programs that import `hpcrun.train` need neither of these hooks, unless they use the world of another library.
@@ -20,6 +21,8 @@ import sys
 
 TRAINING_MODULES = ("keras", "tf_keras", "tensorflow", "torch", "jax", "flax")
 STOP_CODES = (129, 130, 131, 138, 140, 143)  # as in rank.bash
+STOP_SECONDS = 60.0
+"""Longest time in seconds that a stopped rank waits for the other ranks, of which one may write a checkpoint."""
 OTHER_WORLDS = ("horovod", "ray", "distributed", "oneccl_bindings_for_pytorch", "byteps", "mxnet")
 """Packages through which ranks may communicate in ways that this file cannot detect."""
 
@@ -94,6 +97,8 @@ def find_exit_code():
 def exit_before_finalize(exit_code):
     """Record the failure and end this process immediately if MPI_Finalize might wait for the other ranks."""
     if (mpi_size() or 1) > 1:
+        if exit_code in STOP_CODES and all_ranks_stop():
+            return
         try:
             record_failure(os.environ["HPCRUN_RUN_DIR"], exit_code)
         except (EnvironmentError, KeyError, ValueError):
@@ -104,6 +109,22 @@ def exit_before_finalize(exit_code):
             except (AttributeError, OSError, ValueError):
                 pass
         os._exit(exit_code)
+
+
+def all_ranks_stop():
+    """Wait until all ranks are about to end, and return True; return False after a timeout, or without MPI-3."""
+    import time
+
+    deadline = time.time() + STOP_SECONDS
+    try:
+        barrier = sys.modules["mpi4py.MPI"].COMM_WORLD.Ibarrier()
+        while not barrier.Test():
+            if time.time() > deadline:
+                return False
+            time.sleep(0.01)
+    except Exception:  # an error of MPI, or an old version
+        return False
+    return True
 
 
 def record_failure(folder, exit_code):

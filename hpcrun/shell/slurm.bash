@@ -8,6 +8,7 @@
 # Variables: those of record.bash and signals.bash, and of hpcrun_launch
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_cancelled='' hpcrun_requeue_at_end='' hpcrun_memory=()
+hpcrun_signal_seconds=$(command sed -n 's/^#SBATCH --signal=B:USR2@\([0-9]\{1,6\}\)$/\1/p; 100q' "$0" 2>/dev/null)  # the time from SIGUSR2 to the time limit
 hpcrun_set_job_id() {
   HPCRUN_JOB_ID=${SLURM_JOB_ID-} hpcrun_nodes=${SLURM_JOB_NODELIST-}
   [ -z "$hpcrun_sweep" ] || HPCRUN_JOB_ID=${SLURM_ARRAY_JOB_ID-}_${SLURM_ARRAY_TASK_ID-}

@@ -135,6 +135,58 @@ def test_a_program_that_was_asked_to_stop_has_not_failed(tmp_path):
     assert failed(tmp_path) == []
 
 
+SAVES_LATER = """
+import os, signal, sys, time
+stopped = []
+signal.signal(signal.SIGUSR2, lambda number, frame: stopped.append(number))
+print("ready", flush=True)
+while not stopped: time.sleep(0.01)
+if os.environ["HPCRUN_RANK"] == "0":
+    sys.stdin.readline()  # the time that a checkpoint takes
+    open(os.path.join(os.environ["HPCRUN_RUN_DIR"], "checkpoint"), "w").close()
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("exit_code", [140, 3])
+def test_a_stopped_rank_waits_for_a_rank_that_writes_a_checkpoint(tmp_path, exit_code):
+    logs = [tmp_path / f"logs/rank-{n}.log" for n in (0, 1)]
+    ranks = [
+        rank(tmp_path, sys.executable, "-c", SAVES_LATER, exit_code, number=n, ntasks=2, hpcrun_ranks=2) for n in (0, 1)
+    ]
+    with ranks[0] as saving, ranks[1] as waiting:
+        for log, process in zip(logs, (saving, waiting), strict=True):
+            wait_until(lambda log=log: log.exists() and log.read_text())
+            process.send_signal(signal.SIGUSR2)
+        wait_until((tmp_path / "stopped/rank-1").exists)
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(1)
+        saving.communicate("saved\n", timeout=DEADLINE)
+        assert (tmp_path / "checkpoint").exists()
+        assert [saving.returncode, waiting.wait(DEADLINE)] == [exit_code, exit_code]
+
+
+@pytest.mark.parametrize(("line", "seconds"), [('{"rank": 0, "exit_code": 1}', 600), ("", 1)])
+def test_a_stopped_rank_does_not_wait_after_a_failure_or_for_ever(tmp_path, line, seconds):
+    how = {"number": 1, "ntasks": 2, "hpcrun_ranks": 2, "hpcrun_stop_seconds": seconds}
+    with rank(tmp_path, "sleep", "600", **how) as process:
+        process.stdout.readline()
+        (tmp_path / "failed.jsonl").write_text(f"{line}\n" if line else "")
+        process.terminate()
+        assert process.wait(DEADLINE) == 143
+
+
+def test_a_rank_that_fails_while_it_is_stopped_ends_at_once(tmp_path):
+    with rank(
+        tmp_path, sys.executable, "-c", COUNTS.replace("exit(3)", "exit(1)"), "SIGUSR2", ntasks=2, hpcrun_ranks=2
+    ) as process:
+        while process.stdout.readline() != "ready\n":
+            pass
+        process.send_signal(signal.SIGUSR2)
+        assert process.wait(DEADLINE) == 1
+    assert [line["exit_code"] for line in failed(tmp_path)] == [1]
+
+
 STOPPED = '{"exit_code": 140, "reason": "stopped by SIGUSR2", "host": "n1", "job_id": "1", "started": 1, "ended": null}'
 
 

