@@ -44,6 +44,7 @@ _WARNING = re.compile(
     r"""^(?:
         \d{4}-\d\d-\d\d[ ]\d\d:\d\d:\d\d\.\d+:[ ][WI][ ]  # TensorFlow, XLA
             (?!.*(?:to[ ]create[ ]StreamExecutor|CUDA_ERROR_INVALID_DEVICE|OP_REQUIRES[ ]failed[ ]at[ ]xla_ops)).*
+        |[WI][ ](?:tensorflow|external)/\S+[ ].*  # TensorFlow 1 before 1.4
         |(?:\d{4}-\d\d-\d\d[ ][\d:.]+:[ ]E|E\d{4})[ ].*(?:[ ]register[ ]cu\w+[ ]factory|failed[ ]call[ ]to[ ]cuInit).*
         |[WI]\d{4}[ ][\d:]+.*  # absl
         |WARNING:(?:tensorflow|root|absl|py\.warnings):.*
@@ -65,8 +66,9 @@ _WARNING = re.compile(
 
 _MISSING_LINE_BREAK = re.compile(
     r"(?<=\S)(?=(?:slurmstepd\S{0,40}|srun): error: )|(?<=\])(?=Traceback \(most |terminate called )"
+    r"|(?<=[\'\": ])(?=sbatch: (?:error|fatal): )"
 )
-"""Matches the position between a progress bar and a message that follows without a line break."""
+"""Matches the position between a progress bar, or text of another program, and a message in the same line."""
 
 _WRAPPED_FRAME = re.compile(r'^( *File) ?\n?("[^"\n]+")(?:\n, ?|, ?\n|, )(line \d+, in .*)$', re.MULTILINE)
 """Matches a line of a traceback that a logger has wrapped."""
@@ -83,8 +85,8 @@ _HYDRA_REPORT = re.compile(
 
 _WARNING_MARKS = (
     "-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:", " (ignored)",
-    " does not start its program: ", "[w", "[i", "retry", "/.bash", "/.profile", "/.cshrc", "/.zsh", " instead",
-    "failed to query server",
+    " does not start its program: ", "[w", "[i", "w tensorflow/", "i tensorflow/", "retry", "/.bash",
+    "/.profile", "/.cshrc", "/.zsh", " instead", "failed to query server",
 )  # fmt: skip
 """A condensed log with labelled lines contains at least one of these texts."""
 
@@ -130,7 +132,7 @@ class Log:
         text = mask_secrets(text, run)
         if "\x1b[" in text:
             text = _COLOUR.sub("", text)
-        if "it/s]" in text or "s/it]" in text or "slurmstepd: error: " in text:
+        if any(mark in text for mark in ("it/s]", "s/it]", "slurmstepd: error: ", "sbatch: ")):
             text = _MISSING_LINE_BREAK.sub("\n", text)
         lines = tuple(text.split("\n"))
         text = _TIANHE_COMMANDS.sub(r"s\1: ", text)

@@ -2,7 +2,8 @@
 
 The tables in ``messages`` are read in the order of their file names; the first entry whose ``pattern`` matches is used.
 Files with ``kind = "system"`` contain errors of the operating system, networks and GPUs. Files with ``kind = "words"``
-contain words that may be part of a path, so they are not searched for in paths.
+contain words that may be part of a path, so they are not searched for in paths; those of ``kind = "codes"`` have this
+meaning only in messages of compiled programs, and another one in exceptions of Python.
 """
 
 from __future__ import annotations
@@ -24,6 +25,16 @@ def advise(message: str) -> str:
 
     Args:
         message: The message, a line of a log.
+    """
+    return _find(message, *_TABLES) or _find(_PATH.sub("", message), "words", "codes")
+
+
+@lru_cache(maxsize=256)
+def advise_on_exception(message: str) -> str:
+    """Return the meaning of the message of a Python exception and a fix; empty if they depend on the program.
+
+    Args:
+        message: The type and message of the exception.
     """
     return _find(message, *_TABLES) or _find(_PATH.sub("", message), "words")
 

@@ -289,7 +289,8 @@ def _find_operation(text: str) -> str:
 def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
     """Return the most informative sentence of a message, and the index of its line."""
     if not _DETAILS.match(message.strip()):
-        follows = lines[index + 1].strip() if message.rstrip().endswith(":") and index + 1 < len(lines) else ""
+        is_unfinished = message.rstrip().endswith((":", ",", " got")) and index + 1 < len(lines)
+        follows = lines[index + 1].strip() if is_unfinished else ""
         is_text = follows[:1].isalnum() and not _START.match(follows)
         return f"{message.strip()} {follows}" if is_text else message.strip(), index
     for end_index in range(index + 1, min(index + 80, len(lines))):

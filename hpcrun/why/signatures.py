@@ -41,6 +41,7 @@ from hpcrun.why.exception_advice import advise
 from hpcrun.why.exception_text import is_instruction
 from hpcrun.why.literals import compile_pattern, may_match
 from hpcrun.why.message_advice import advise as advise_on_message
+from hpcrun.why.message_advice import advise_on_exception
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -216,7 +217,8 @@ def _match_exception(kind: str, facts: JobFacts) -> Match | None:
     groups["code"] = f", in `{error.code}`" if error.code else ""
     if error.library:
         groups["code"] += f", by {error.library}"
-    advice = advise(error.error, error.cause, error.raised_in, error.code, error.hint) or advise_on_message(error.error)
+    advice = advise(error.error, error.cause, error.raised_in, error.code, error.hint)
+    advice = advice or advise_on_exception(error.error)
     operation = f"the operation {error.operation} failed" if error.operation else ""
     groups["advice"] = "".join(f"{part}; " for part in (advice, operation) if part)
     return Match(groups, Evidence(log.name, log.line(error.last)), (log.name, error.last))
@@ -252,7 +254,8 @@ def _find_instruction(facts: JobFacts, match: Match) -> str:
         return ""
     log = next(log for log in facts.logs if log.name == match.line[0])
     following_line = log.line(match.line[1] + 1) if match.line[1] + 1 < len(log.lines) else ""
-    return f"its next line says: {following_line}" if is_instruction(following_line) else ""
+    is_text = not following_line.startswith("***")
+    return f"its next line says: {following_line}" if is_text and is_instruction(following_line) else ""
 
 
 def _may_match(pattern: str, texts: Sequence[LogText]) -> bool:
