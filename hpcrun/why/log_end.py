@@ -53,7 +53,7 @@ _WARNING = re.compile(
         |.*\bNCCL[ ]INFO\b.*
         |.*[ ]\(ignored\)
         |INFO:.*  # Python's logging, Apptainer
-        |(?:\[rank\d+\]:)?\[[WI][\d ](?!.*\bgai[ ]error).*  # PyTorch
+        |(?:\[rank\d+\]:)?\[[WI][\d ](?!.*(?:\bgai[ ]error|[ ]99[ ]-[ ])).*  # PyTorch
         |\S+:[ ][Ww]arning:[ ].*  # libibverbs, bash, srun
         |(?!srun:|\w+(?:Error|Exception):).*
             (?:\bretrying[ ](?:in|request)\b|,[ ]retrying$|[ ]entering[ ]retry[ ]loop|\btrying[ ]\S+[ ]instead).*
