@@ -38,8 +38,8 @@ HOROVOD_SETTINGS = (
     (2, 0.1),
 )  # fusion threshold in MB and cycle time in ms; its defaults first
 LIMIT_VARIANT = "bare:2048"
-PIECE_SIZES = ("bare:512", LIMIT_VARIANT, "bare:8192", "bare:32768", "bare:0")
-VARIANT_NAMES = {"hpcrun": "hpcrun", "mwms": "MultiWorkerMirroredStrategy", "bare:0": "MPI_Allreduce in one piece"}
+CHUNK_SIZES = ("bare:512", LIMIT_VARIANT, "bare:8192", "bare:32768", "bare:0")
+VARIANT_NAMES = {"hpcrun": "hpcrun", "mwms": "MultiWorkerMirroredStrategy", "bare:0": "MPI_Allreduce in one chunk"}
 RATES = ("norate", "10gbit", "1gbit")
 
 
@@ -117,7 +117,7 @@ def print_row(name: str, cost: Cost, limit: Cost, hpcrun_cost: Cost | None = Non
 
 def variant_name(variant: str) -> str:
     """Return the row name of a bare variant."""
-    return VARIANT_NAMES.get(variant) or f"MPI_Allreduce in pieces of {int(variant.removeprefix('bare:')) / 1024:g} MB"
+    return VARIANT_NAMES.get(variant) or f"MPI_Allreduce in chunks of {int(variant.removeprefix('bare:')) / 1024:g} MB"
 
 
 def benchmark_steps(model: str, effort: Effort, settings: list[dict[str, str]]) -> None:
@@ -191,11 +191,11 @@ def benchmark_scaling(model: str, effort: Effort, _: list[dict[str, str]]) -> No
 
 
 def benchmark_hosts(model: str, effort: Effort, settings: list[dict[str, str]]) -> None:
-    """Benchmark one rank on each of two hosts: the best piece size for TCP, at several link speeds."""
+    """Benchmark one rank on each of two hosts: the best chunk size for TCP, at several link speeds."""
     if reason := unavailable_reason():
         print(f"\n{model}, 2 hosts{'':28}SKIP: {reason}")
         return
-    sizes = PIECE_SIZES if model == "resnet50" else ("bare:0",)
+    sizes = CHUNK_SIZES if model == "resnet50" else ("bare:0",)
     with Cluster(Config("bench", accounting=False)) as cluster:
         launch = launch_on_hosts(cluster.environ)
         # A throttled link lets 256 kB through at once (tests/cluster/network.py): all that LeNet-5 sends.

@@ -93,9 +93,7 @@ def main() -> None:
         measure(args)
         return
     found = launch(args)
-    print(
-        f"{args.arch}, {args.backend}, {args.precision}, {args.batch_size} images a rank and step, {args.ranks} rank(s)"
-    )
+    print(f"{args.arch}, {args.backend}, {args.precision}, {args.batch_size} images per rank, {args.ranks} rank(s)")
     medians = {kind: statistics.median(speeds) for kind, speeds in found.items()}
     for kind, speeds in found.items():
         print(f"{kind:8} {medians[kind]:8.0f} images/s (of {len(speeds)} fits: {min(speeds):.0f} to {max(speeds):.0f})")

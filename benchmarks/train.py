@@ -138,7 +138,7 @@ def main() -> None:
             subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
         argv = ["--worker", *(f"--{key.replace('_', '-')}={value}" for key, value in vars(args).items() if value)]
         one, two = launch(1, argv), launch(2, argv)
-    print(f"{args.arch}, {args.image_size} x {args.image_size} pixels, {args.batch_size} images a rank and step")
+    print(f"{args.arch}, {args.image_size} x {args.image_size} pixels, {args.batch_size} images per rank and step")
     for kind, (wall, cpu) in list(one.items())[:3]:
         print(f"{kind:10} {wall * 1000:9.1f} ms a step, {cpu * 1000:9.1f} ms of CPU time")
     limits = [("step under hpcrun", "hpcrun", "keras", 1.02), ("TFRecords", "records", "hpcrun", 1.05)]

@@ -109,7 +109,7 @@ def parse_resources(options: dict[str, Any]) -> Resources:
             hint = f"did you mean {closest_name}?" if closest_name else f"one of {', '.join(option_names)}"
             raise HpcrunError(f"unknown option {name!r}", hint=hint)
     if isinstance(options.get("sbatch"), str):
-        raise HpcrunError(f"sbatch={options['sbatch']!r} is no list", hint=f"sbatch={[options['sbatch']]}")
+        raise HpcrunError(f"sbatch={options['sbatch']!r} is not a list", hint=f"sbatch={[options['sbatch']]}")
     try:
         return Resources(**options)
     except FieldError as error:

@@ -144,7 +144,7 @@ class JobOptions:
     fusion_threshold_kb: int | None = _option(
         None,
         "--fusion-threshold",
-        "Size in KB of the pieces in which gradients are sent (0: whole tensors); default: 2048.",
+        "Size in KB of the chunks in which gradients are sent (0: whole tensors); default: 2048.",
         "KB",
         variable="HPCRUN_FUSION_THRESHOLD_KB",
     )

@@ -5,14 +5,14 @@
     [options.batch-size]
     default = 128
     min = 1
-    help = "samples a step, over all ranks"
+    help = "samples per step, over all ranks"
     aliases = ["batch"]
 
 An option without a default needs a type (``type = "int"``); otherwise it has the type of its default. The value of an
 option with ``type = "run"`` is a job (``last``, an id, a name) or a file; the program gets the run directory or the
 file. An option with the default ``false`` or ``true`` is a flag, ``--x`` and ``--no-x``. ``choices`` lists the valid
-values; ``min`` and ``max`` limit numbers; ``required = true`` refuses a job without the option. ``hints`` has a hint
-for each of some invalid values. ``requires`` lists rules about several options; see `hpcrun.option_rules`.
+values; ``min`` and ``max`` limit numbers; ``required = true`` refuses a job without the option. ``hints`` maps invalid
+values to hints. ``requires`` lists rules about several options; see `hpcrun.option_rules`.
 ``--batch-size``, ``--batch_size`` and the alias ``--batch`` are the same option; records contain its name.
 """
 

@@ -63,7 +63,7 @@ def home_folder() -> Path:
         return Path.home()
     except RuntimeError:
         message = f"user {os.getuid()} has no home directory: HOME is not set, and there is no passwd entry"
-        raise HpcrunError(message, hint="export HOME=FOLDER, a folder of your own") from None
+        raise HpcrunError(message, hint="export HOME=FOLDER, your own folder") from None
 
 
 def expand_user(text: str) -> str:

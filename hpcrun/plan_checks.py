@@ -69,7 +69,7 @@ def _require_enough_nodes(resources: Resources) -> None:
         return
     if Path(nodelist).is_file():
         raise HpcrunError(
-            f"--nodelist={nodelist} is a file", hint=f"sbatch wants a slash in its name: --nodelist=./{nodelist}"
+            f"--nodelist={nodelist} is a file", hint=f"sbatch needs a slash in the file name: --nodelist=./{nodelist}"
         )
     node_count = len(expand_nodelist(nodelist))
     if resources.nodes and node_count > resources.nodes:
@@ -83,7 +83,7 @@ def require_abilities(request: Request, placement: Placement, *, is_sweep: bool)
     For a scheduler without a queue, this function does not refuse unsupported options.
     """
     if request.max_parallel and not is_sweep:
-        message = f"--max-parallel={request.max_parallel} limits the tasks of a sweep, and this job is no sweep"
+        message = f"--max-parallel={request.max_parallel} limits the tasks of a sweep, and this job is not a sweep"
         raise HpcrunError(message, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 submits a sweep")
     scheduler = placement.target.scheduler
     requested_abilities = {
@@ -127,7 +127,7 @@ def require_launcher(spec: JobSpec) -> None:
     changes_path = spec.site.modules.load or spec.site.activation_keys  # in both cases, the job has another PATH
     if launcher_command and not changes_path and not shutil.which(launcher_command[0], path=path):
         raise HpcrunError(
-            f"{spec.resources.ranks} ranks need {launcher_command[0]}, which is not there",
+            f"{spec.resources.ranks} ranks need {launcher_command[0]}, which is not installed",
             hint="pip install mpich brings an MPI; or set launcher in the site file, or request one rank",
         )
 
@@ -194,7 +194,7 @@ def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:
         return ()
     warning = (
         f"each of the {spec.resources.ranks} ranks would train alone: the script names neither hpcrun.train nor "
-        "anything else through which they meet"
+        "another library that connects ranks"
     )
     hint = "model = hpcrun.train.Model(model) shares the work between them (docs/training.md); or request one rank"
     if spec.strict:

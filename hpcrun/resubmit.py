@@ -123,7 +123,7 @@ def _find_program(
         return Workload(name=spec.name, program=(executable,)), tuple(words)
     script = Path(words[0])
     if not script.is_file():
-        raise HpcrunError(f"its program {script} is not there any more", hint="put it back, or submit another")
+        raise HpcrunError(f"its program {script} does not exist any more", hint="put it back, or submit another")
     options = (
         read_workload_folder(script.parent).options
         if must_check_arguments and (script.parent / "workload.toml").is_file()

@@ -24,7 +24,7 @@ _WRONG_PAIRS = (
     *((operator, tuple(")]}:;")) for operator in _OPERATORS),
     *((operator, ()) for operator in (*_OPERATORS, "=", "+=", "-=", "*=", "/=")),
 )
-"""Texts before a syntax error, each with the signs that cannot follow it; without signs, the line cannot end there."""
+"""Tokens before a syntax error, each with the tokens that cannot follow it; if none, the line cannot end there."""
 
 
 def check_syntax(script: Path) -> None:
@@ -50,7 +50,7 @@ def check_syntax(script: Path) -> None:
 
 
 def _is_wrong_pair(error: SyntaxError) -> bool:
-    """Return whether a syntax error is a wrong pair of signs in every version of Python, as in ``f(:`` or ``x = ``."""
+    """Return whether a syntax error is an invalid token pair in every version of Python, as in ``f(:`` or ``x = ``."""
     if error.msg != "invalid syntax" or not error.text or not error.offset:
         return False
     text_before, text_after = (

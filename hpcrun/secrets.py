@@ -35,13 +35,13 @@ _KEY_PREFIXES = {
     "API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "SIGNING", "ENCRYPTION", "ACCOUNT", "MASTER", "STORAGE",
     "WANDB", "OPENAI", "ANTHROPIC", "AZURE",
 }  # fmt: skip
-"""Words with which a following word KEY is the name of a secret, as in API_KEY."""
+"""Words that make a following word KEY the name of a secret, as in API_KEY."""
 _RANDOM_VALUE = re.compile(r"(?=[A-Za-z+/]*\d)(?=[\d+/]*[A-Za-z])[A-Za-z0-9+/]{20,}={0,2}")
 """Pattern of a generated value without words, which is a secret in any NAME_KEY, such as KAGGLE_KEY."""
 _TEXT_TOKEN_PREFIXES = {
     "PAD", "EOS", "BOS", "UNK", "CLS", "SEP", "MASK", "SPECIAL", "START", "END", "STOP", "IMAGE", "PER", "NEXT", "NUM",
 }  # fmt: skip
-"""Words with which a following word TOKEN means a token of a text, as in EOS_TOKEN."""
+"""Words before TOKEN in names of text tokens, which are not secrets, as in EOS_TOKEN."""
 
 SECRET_PATTERN = re.compile(
     r"(?<=://)[^\s/:@'\"]{0,200}:[^\s/'\"$]{1,200}(?=@)"  # user and password in a URL; the password may contain an @
@@ -67,7 +67,7 @@ _LITERAL_ASSIGNMENT = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]{0,60})([\"']?\s*[:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return whether a value is a secret by its name: as HF_TOKEN and --api-key, but not --num-tokens.
+    """Return whether the name of a value marks a secret: HF_TOKEN and --api-key do, --num-tokens does not.
 
     Args:
         name: The name of a variable or option.
@@ -215,7 +215,7 @@ class Vault:
         return tuple(redacted)
 
     def _redact_value(self, name: str, value: str) -> str:
-        """Replace a value by a placeholder if it is a secret, or else the secrets with a name in it.
+        """Replace a value by a placeholder if it is a secret, else replace the secrets that it assigns to names.
 
         Examples: ``--env=HF_TOKEN=...``, ``--set=ALL,API_KEY=...``, ``{"api_key": "..."}`` and ``curl --token ...``.
         """

@@ -25,7 +25,7 @@ _KEYS_BY_SYNONYM = {
     **dict.fromkeys(["requirements", "dependencies", "imports"], "packages"),
     **dict.fromkeys(["slurm", "sbatch"], "resources"),
 }
-"""What people call the keys of ``workload.toml``."""
+"""Names that users type for keys of ``workload.toml``, by key."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def _suggest_without_quotes(target: str) -> str:
 
 
 def _explain_unknown(target: str, path: Path) -> HpcrunError:
-    """Return the error about a target that is no workload, folder or Python script."""
+    """Return the error about a target that is not a workload, folder or Python script."""
     if path.is_file():
         starter = file_hints.find_interpreter(path)
         program = [*starter, target if "/" in target or starter else f"./{target}"]

@@ -5,7 +5,7 @@
 Rank 0 prints one line of JSON. The variants are
 
     none        a step without communication
-    bare:KB     no step: MPI_Allreduce of as many bytes as the gradients have, in pieces of KB (0: in one)
+    bare:KB     no step: MPI_Allreduce of as many bytes as the gradients have, in chunks of KB (0: in one)
     hpcrun      a step with hpcrun.train.Optimizer, which reads its settings from the environment
     mwms        a step under MultiWorkerMirroredStrategy (gRPC, RING)
     mirrored:N  a step of N batches under MirroredStrategy with N replicas, in one process with N threads
@@ -154,15 +154,15 @@ class StepVariants:
         """Return an MPI_Allreduce of as many bytes as the gradients have.
 
         Args:
-            kilobytes: The size of a piece; 0 for one piece.
+            kilobytes: The size of a chunk; 0 for one chunk.
         """
         memory = np.full(self.values, 0.0, np.float32)
         size = int(kilobytes) * 1024 // 4 or self.values
-        pieces = [memory[start : start + size] for start in range(0, self.values, size)]
+        chunks = [memory[start : start + size] for start in range(0, self.values, size)]
 
         def step() -> None:
-            for piece in pieces:
-                self.comm.Allreduce(MPI.IN_PLACE, piece)
+            for chunk in chunks:
+                self.comm.Allreduce(MPI.IN_PLACE, chunk)
 
         return step
 

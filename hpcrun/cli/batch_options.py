@@ -32,7 +32,7 @@ def translate_resources(lists: Sequence[str]) -> list[str]:
     """
     requested = dict(pair.partition("=")[::2] for text in lists for pair in re.split("[,:](?=[a-z_]+=)", text))
     options_by_name = {
-        _OPTIONS[name]: _adapt(_OPTIONS[name], value) for name, value in requested.items() if name in _OPTIONS
+        _OPTIONS[name]: _translate_value(_OPTIONS[name], value) for name, value in requested.items() if name in _OPTIONS
     }
     if (
         "mpiprocs" in requested and options_by_name.get("--cpus-per-task", "").isdigit()
@@ -45,7 +45,7 @@ def translate_resources(lists: Sequence[str]) -> list[str]:
     ]
 
 
-def _adapt(option: str, value: str) -> str:
+def _translate_value(option: str, value: str) -> str:
     if option == "--time" and value.isdigit():  # seconds
         return str(max(1, int(value) // 60))
     return propose_value(option.removeprefix("--").replace("-", "_"), value) or value

@@ -210,8 +210,8 @@ def _list_unattributed(result: NodeResult) -> None:
         return
     process_count = "1 process" if len(result.unattributed) == 1 else f"{len(result.unattributed)} processes"
     output.message(
-        f"{result.node}: not ended: {process_count} of yours that started during the job, and may belong to it or not, "
-        "because environment, cgroup and parents name no job"
+        f"{result.node}: not ended: {process_count} of yours that started during the job may belong to it, "
+        "but environment, cgroup and parents name no job"
     )
     for process in result.unattributed[:MAX_LISTED_PROCESSES]:
         command = process["command"][:MAX_COMMAND_CHARACTERS]
@@ -221,7 +221,7 @@ def _list_unattributed(result: NodeResult) -> None:
 
 
 def _run_node_cleanups(node_cleanups: Sequence[NodeCleanup]) -> list[NodeResult]:
-    """NodeCleanup nodes, and print a message if they do not answer soon."""
+    """Clean up the nodes, and print a message if they do not answer soon."""
     from hpcrun.cleanup.node_cleanups import run_node_cleanups
 
     message = f"waiting for {pluralize(len(node_cleanups), 'node')}: Slurm may run its Prolog there first"

@@ -41,18 +41,18 @@ class JobLine:
         argv: The command and its arguments, as ``submit train.py``.
         params: Click's parameters of the command.
         parts: Options with their values, and other words, before ``--``.
-        behind: The words after ``--``.
+        program_words: The words after ``--``.
     """
 
     argv: Sequence[str]
     params: Sequence[Any]
     parts: list[_Part] = field(init=False)
-    behind: list[str] = field(init=False)
+    program_words: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
         words = list(self.argv[1:])
         split = words.index("--") if "--" in words else len(words)
-        self.behind = words[split + 1 :]
+        self.program_words = words[split + 1 :]
         self.parts = self._split(words[:split])
 
     @property
@@ -82,7 +82,7 @@ class JobLine:
         target_index = next((index for index, part in enumerate(self.parts) if part.kind == _WORD), len(self.parts))
         options = [word for part in self.parts if part.kind == OPTION for word in part.words]
         other_parts = [part for index, part in enumerate(self.parts) if part.kind != OPTION and index != target_index]
-        program_arguments = [*(word for part in other_parts for word in part.words), *self.behind]
+        program_arguments = [*(word for part in other_parts for word in part.words), *self.program_words]
         if self.argv[0] != "resubmit" and is_program(self.target):
             is_file = "." in self.target or Path(self.target).exists()
             starter = find_interpreter(Path(self.target)) if Path(self.target).is_file() else []
@@ -97,8 +97,8 @@ class JobLine:
             self._translate(part) if part.kind == _UNKNOWN and number < target_index else part.words
             for number, part in enumerate(self.parts)
         ]
-        behind = ["--", *self.behind] if self.behind else []
-        return JobLine([self.argv[0], *itertools.chain(*words), *behind], self.params).corrected()
+        dashes_and_program = ["--", *self.program_words] if self.program_words else []
+        return JobLine([self.argv[0], *itertools.chain(*words), *dashes_and_program], self.params).corrected()
 
     def _launched(self) -> tuple[list[str], list[str]]:
         """Translate the options of a pasted line and its launcher to hpcrun's; return them and the program's words."""
@@ -113,18 +113,23 @@ class JobLine:
                 options += part.words
             elif part.kind == _UNKNOWN and word in {"-m", "-c"} and value and (python or word == "-m"):
                 if not value[0].startswith("torch.distributed."):
-                    command = [python or "python", word, *value, *following_words, *self.behind]
+                    command = [python or "python", word, *value, *following_words, *self.program_words]
                     return self._options_after(index, options), command
             elif part.kind == _UNKNOWN:
                 options += self._translate(part)
             elif is_python(word):
                 python = word
             elif not (_is_starter(word) or word in {"run", "launch"}):
-                return self._options_after(index, options), [word, *following_words, *self.behind]
-        words_behind = self.behind
-        while words_behind and is_python(words_behind[0]) and words_behind[1:] and words_behind[1].endswith(".py"):
-            words_behind = words_behind[1:]
-        return options, words_behind or ["SCRIPT"]
+                return self._options_after(index, options), [word, *following_words, *self.program_words]
+        words_after_dashes = self.program_words
+        while (
+            words_after_dashes
+            and is_python(words_after_dashes[0])
+            and words_after_dashes[1:]
+            and words_after_dashes[1].endswith(".py")
+        ):
+            words_after_dashes = words_after_dashes[1:]
+        return options, words_after_dashes or ["SCRIPT"]
 
     def _options_after(self, index: int, options: list[str]) -> list[str]:
         return [*options, *(word for part in self.parts[index + 1 :] if part.kind == OPTION for word in part.words)]
@@ -135,12 +140,12 @@ class JobLine:
             return translate_resources(part.words[1:])
         return _translate_option(part.words, self.params, count_nodes(self.argv))
 
-    def _join(self, options: list[str], target: list[str], words_behind: list[str]) -> str:
+    def _join(self, options: list[str], target: list[str], words_after_dashes: list[str]) -> str:
         if target and self.parts and self.parts[0].words[0] == target[0]:
             words_before = [*target, *options]
         else:
             words_before = [*options, *target]
-        dashes = ["--", *words_behind] if words_behind else []
+        dashes = ["--", *words_after_dashes] if words_after_dashes else []
         return shlex.join(["hpcrun", self.argv[0], *words_before, *dashes])
 
     def _split(self, words: list[str]) -> list[_Part]:

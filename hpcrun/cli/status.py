@@ -26,7 +26,7 @@ NEWEST_COUNT = 20
 """Number of newest jobs that are shown, in any state, if no JOB is given."""
 
 COLUMNS = ("job", "name", "site", "state", "nodes", "ranks", "elapsed", "progress", "exit", "reason")
-OPTIONAL = ("ranks", "site", "exit", "nodes")
+OPTIONAL_COLUMNS = ("ranks", "site", "exit", "nodes")
 """Columns that a narrow terminal does not show, the least important first."""
 WATCH_SECONDS = "2"
 """Default interval of ``--watch``, in s."""
@@ -136,7 +136,7 @@ def status(
 
 def _show(table: "list[StatusRow]", wanted_states: frozenset[str], *, since: str | None) -> None:
     if table:
-        output.table(COLUMNS, map(cells, table), optional_columns=OPTIONAL)
+        output.table(COLUMNS, map(cells, table), optional_columns=OPTIONAL_COLUMNS)
     elif wanted_states:
         from hpcrun.jobs.states import describe_state
 
@@ -170,9 +170,9 @@ def cells(row: "StatusRow") -> tuple[object, ...]:
 
 def _format_time(timestamp: str) -> str:
     """Format an ISO 8601 time for people: without the date if it is today."""
-    moment = datetime.fromisoformat(timestamp)
-    is_today = moment.date() == datetime.now(moment.tzinfo).date()
-    return f"{moment:%H:%M:%S}" if is_today else f"{moment:%Y-%m-%d %H:%M}"
+    parsed_time = datetime.fromisoformat(timestamp)
+    is_today = parsed_time.date() == datetime.now(parsed_time.tzinfo).date()
+    return f"{parsed_time:%H:%M:%S}" if is_today else f"{parsed_time:%Y-%m-%d %H:%M}"
 
 
 def _report_removed(removed_runs: "Sequence[Run]") -> None:
@@ -208,9 +208,11 @@ def _watch(query: "Callable[[], list[StatusRow]]", seconds: float, *, until_ende
         seconds = max([requested, *minimums])
         header = f"every {seconds:g} s, {datetime.now().astimezone():%H:%M:%S}; Ctrl+C stops it"
         if terminal:
-            output.screen([header, *output.text(COLUMNS, map(cells, table), optional_columns=OPTIONAL).splitlines()])
+            output.screen(
+                [header, *output.text(COLUMNS, map(cells, table), optional_columns=OPTIONAL_COLUMNS).splitlines()]
+            )
         else:
-            output.table(COLUMNS, map(cells, table), optional_columns=OPTIONAL)
+            output.table(COLUMNS, map(cells, table), optional_columns=OPTIONAL_COLUMNS)
             sys.stdout.flush()
         if until_ended and all(row.finished for row in table):
             return

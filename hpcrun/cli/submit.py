@@ -119,8 +119,8 @@ def _prepare(ctx: typer.Context, parameters: JobParameters, target: str | None, 
 
     if target and "=" in target and not Path(target).exists():
         raise HpcrunError(f"there is no workload {target!r}", hint=f"-x takes one variable; repeat it: -x {target}")
-    behind = ctx.meta.get("hpcrun.args", ())
-    if target and (behind or Path(target).is_file()) and not target.endswith(".py"):
+    program_words = ctx.meta.get("hpcrun.args", ())
+    if target and (program_words or Path(target).is_file()) and not target.endswith(".py"):
         from hpcrun.cli.job_mistakes import require_workload
 
         require_workload(ctx, sys.argv[1:])

@@ -136,7 +136,7 @@ ADVICE = {
         "--bind -B --volume --mount --volumes --mounts": 'container.binds = ["/data"] in the site file binds a folder: '
         "docs/containers.md",
         "--hold -H": "--sbatch=--hold",
-        "--parsable --quiet-id": "stdout has only the job id where it is no terminal: id=$(hpcrun submit ...)",
+        "--parsable --quiet-id": "stdout has only the job id if it is not a terminal: id=$(hpcrun submit ...)",
         "--export": "jobs get your environment; -x NAME=VALUE sets one variable",
     },
     QUEUE: {

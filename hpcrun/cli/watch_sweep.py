@@ -71,7 +71,7 @@ def _draw(tasks: Sequence[Run], states_by_task: dict[Run, State]) -> None:
         "Ctrl+C stops watching, not the tasks"
     )
     output.screen(
-        [header, *output.text(status.COLUMNS, map(status.cells, table), optional_columns=status.OPTIONAL).splitlines()]
+        [header, *output.text(status.COLUMNS, map(status.cells, table), optional_columns=status.OPTIONAL_COLUMNS).splitlines()]
     )
 
 

@@ -160,8 +160,8 @@ def _resume(out: Path, journal: TextIO, identity: str) -> dict[str, ShardResult]
         )
     recorded_results = [ShardResult.from_json(line) for line in result_lines]
     results = {result.name: result for result in recorded_results if result and (out / result.name).exists()}
-    for draft in out.glob(".*.part"):
-        draft.unlink()
+    for temporary_file in out.glob(".*.part"):
+        temporary_file.unlink()
     journal.truncate(0)
     journal.writelines(f"{line}\n" for line in [json.dumps({"build": identity}), *_to_json_lines(results.values())])
     journal.flush()

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
-    Place = Path | tuple[Path, int, int]
+    ImageLocation = Path | tuple[Path, int, int]
     Box = tuple[float, float, float, float]
-    Listing = dict[int, list[tuple[Place, int]]]
+    ShardRecords = dict[int, list[tuple[ImageLocation, int]]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ImageReader:
         augment: ``resnet``: random crops and flips (Szegedy et al., arXiv:1409.4842); ``none``: the centre.
     """
 
-    rows: Sequence[tuple[Place, int]]
+    rows: Sequence[tuple[ImageLocation, int]]
     names: list[str]
     size: int
     augment: str
@@ -52,21 +52,21 @@ class ImageReader:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def read(self, index: int, draw: Random) -> tuple[Image.Image, int]:
+    def read(self, index: int, generator: Random) -> tuple[Image.Image, int]:
         """Return an image of `size` x `size` pixels in RGB, and its class from 0.
 
         Args:
             index: The number of the image.
-            draw: The random numbers of its crop and flip.
+            generator: The random numbers of its crop and flip.
 
         Raises:
             HpcrunError: The image is damaged.
         """
-        place, label = self.rows[index]
-        image = _decode(place).convert("RGB")
-        box = _random_box(*image.size, draw) if self.augment == "resnet" else _centre_box(*image.size)
+        location, label = self.rows[index]
+        image = _decode(location).convert("RGB")
+        box = _random_box(*image.size, generator) if self.augment == "resnet" else _centre_box(*image.size)
         image = image.resize((self.size, self.size), box=box)
-        if self.augment == "resnet" and draw.random() < 0.5:
+        if self.augment == "resnet" and generator.random() < 0.5:
             image = ImageOps.mirror(image)
         return image, label
 
@@ -80,9 +80,9 @@ def read_split(
     limit: int = 0,
     rank: int = 0,
     ranks: int = 1,
-    gather: Callable[[Listing], list[Listing]] = lambda part: [part],
+    gather: Callable[[ShardRecords], list[ShardRecords]] = lambda records: [records],
 ) -> ImageReader:
-    """Find the images of a split; every rank must call this, because without an index each one reads some shards.
+    """Find the images of a split; every rank must call this, because without an index the ranks divide the shards.
 
     Args:
         folder: A folder of TFRecord shards, or one with subfolders ``train`` and ``validation``, which contain one
@@ -93,68 +93,74 @@ def read_split(
         limit: The number of images to use, from the first; 0: all images.
         rank: This rank.
         ranks: The number of ranks.
-        gather: Returns the arguments of all ranks on each of them.
+        gather: Function that returns the arguments of all ranks on each rank.
 
     Raises:
         HpcrunError: The folder has no images of the split, or has labels without a name.
     """
-    place = Path(folder)
-    trees = {name: place / name for name in (*TRAIN_FOLDERS, *VALIDATION_FOLDERS) if (place / name).is_dir()}
-    own = [trees[name] for name in (TRAIN_FOLDERS if split == "train" else VALIDATION_FOLDERS) if name in trees]
-    if own:  # a folder for each class, sorted by name: those of train
-        names = list(class_names(next((trees[name] for name in TRAIN_FOLDERS if name in trees), own[0])))
-        rows: list[tuple[Place, int]] = [
-            (Path(image.file), image.label) for image in shuffle(list_images(own[0], names))
+    top_folder = Path(folder)
+    subfolders = {
+        name: top_folder / name for name in (*TRAIN_FOLDERS, *VALIDATION_FOLDERS) if (top_folder / name).is_dir()
+    }
+    split_folders = [
+        subfolders[name] for name in (TRAIN_FOLDERS if split == "train" else VALIDATION_FOLDERS) if name in subfolders
+    ]
+    if split_folders:  # the classes are the subfolders of train, sorted by name
+        names = list(
+            class_names(next((subfolders[name] for name in TRAIN_FOLDERS if name in subfolders), split_folders[0]))
+        )
+        rows: list[tuple[ImageLocation, int]] = [
+            (Path(image.file), image.label) for image in shuffle(list_images(split_folders[0], names))
         ]
     else:
-        shards = find_shards(place)
+        shards = find_shards(top_folder)
         if split not in shards:
-            raise HpcrunError(f"{place} has no shards of {split}", hint="hpcrun data info DIR shows what it has")
-        rows, names = _list_records(shards[split], split, rank, ranks, gather), read_labels(place)
+            raise HpcrunError(f"{top_folder} has no shards of {split}", hint="hpcrun data info DIR shows what it has")
+        rows, names = _list_records(shards[split], split, rank, ranks, gather), read_labels(top_folder)
         if names and not all(1 <= label <= len(names) for _, label in rows):
-            raise HpcrunError(f"{place}: a record of {split} has a label that labels.txt does not name")
+            raise HpcrunError(f"{top_folder}: a record of {split} has a label that labels.txt does not name")
         names = names or [str(number) for number in range(max(label for _, label in rows))]
-    return ImageReader([(place, label - 1) for place, label in rows[: limit or None]], names, size, augment)
+    return ImageReader([(location, label - 1) for location, label in rows[: limit or None]], names, size, augment)
 
 
 def _list_records(
-    shards: list[Path], split: str, rank: int, ranks: int, gather: Callable[[Listing], list[Listing]]
-) -> list[tuple[Place, int]]:
+    shards: list[Path], split: str, rank: int, ranks: int, gather: Callable[[ShardRecords], list[ShardRecords]]
+) -> list[tuple[ImageLocation, int]]:
     """Return file, offset and length of each record, and its label."""
     if (index := load_index(shards, split)) is not None:
         fields = (index[name].tolist() for name in ("shard", "offset", "length", "label"))
         return [((shards[shard], offset, length), label) for shard, offset, length, label in zip(*fields, strict=True)]
-    own: Listing = {
+    own_records: ShardRecords = {
         number: [
             ((shards[number], offset, len(data)), decode_example(data)["image/class/label"][0])
             for offset, data in read_records(shards[number])
         ]
         for number in range(rank, len(shards), ranks)
     }
-    merged = {number: rows for part in gather(own) for number, rows in part.items()}
-    return [row for number in range(len(shards)) for row in merged[number]]
+    all_records = {number: rows for records in gather(own_records) for number, rows in records.items()}
+    return [row for number in range(len(shards)) for row in all_records[number]]
 
 
-def _decode(place: Place) -> Image.Image:
-    file, offset, length = place if isinstance(place, tuple) else (place, 0, 0)
+def _decode(location: ImageLocation) -> Image.Image:
+    file, offset, length = location if isinstance(location, tuple) else (location, 0, 0)
     try:
-        if not isinstance(place, tuple):
+        if not isinstance(location, tuple):
             return decode_image(file.read_bytes(), 0, 0, 0, raw=False)
         with file.open("rb", buffering=0) as stream:
             return sample_image(decode_example(read_record(stream.fileno(), file, offset, length)))
     except ValueError as error:
-        where = f"{file}: record at byte {offset}" if isinstance(place, tuple) else file
-        raise HpcrunError(f"{where}: {error}") from None
+        position = f"{file}: record at byte {offset}" if isinstance(location, tuple) else file
+        raise HpcrunError(f"{position}: {error}") from None
 
 
-def _random_box(width: int, height: int, draw: Random) -> Box:
-    """Return a window with 8 to 100 % of an image, and a ratio of 3:4 to 4:3 of its sides."""
+def _random_box(width: int, height: int, generator: Random) -> Box:
+    """Return a window with 8 to 100 % of an image, and an aspect ratio from 3:4 to 4:3."""
     for _ in range(10):
-        area = width * height * draw.uniform(0.08, 1)
-        ratio = math.exp(draw.uniform(math.log(3 / 4), math.log(4 / 3)))
+        area = width * height * generator.uniform(0.08, 1)
+        ratio = math.exp(generator.uniform(math.log(3 / 4), math.log(4 / 3)))
         w, h = math.sqrt(area * ratio), math.sqrt(area / ratio)
         if w <= width and h <= height:
-            left, top = draw.random() * (width - w), draw.random() * (height - h)
+            left, top = generator.random() * (width - w), generator.random() * (height - h)
             return left, top, left + w, top + h
     return _centre_box(width, height)
 

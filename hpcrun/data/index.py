@@ -37,9 +37,9 @@ def write_index(file: Path, shards: Iterable[Iterable[tuple[int, int, int]]]) ->
     # NumPy's format, version 1.0: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
     header = repr({"descr": FIELDS, "fortran_order": False, "shape": (len(data) // _RECORD.size,)}).encode()
     header += b" " * (-(len(header) + 11) % _ALIGNMENT) + b"\n"
-    draft = file.with_name(f".{file.name}.part")
-    draft.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data)
-    draft.replace(file)
+    temporary_file = file.with_name(f".{file.name}.part")
+    temporary_file.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data)
+    temporary_file.replace(file)
 
 
 def load_index(files: Sequence[Path], split: str) -> Any:

@@ -147,7 +147,7 @@ def _render_site_file(name: str, **values: Any) -> str:
         validate({**tomllib.loads(text), "name": name}, {})
     except (HpcrunError, tomllib.TOMLDecodeError) as error:
         hint = "write the file by hand: docs/sites.md; and please report Slurm's output"
-        raise HpcrunError(f"the discovered values are no valid site file: {error}", hint=hint, exit_code=1) from None
+        raise HpcrunError(f"the discovered values are not a valid site file: {error}", hint=hint, exit_code=1) from None
     return text
 
 

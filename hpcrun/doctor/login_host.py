@@ -101,7 +101,7 @@ def check_run_index(_context: CheckContext) -> Iterator[Finding]:
         with temporarily_created(folder), tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as failure:
-        fix = "free space there, or set XDG_STATE_HOME to a folder of yours"
+        fix = "free space there, or set XDG_STATE_HOME to your own folder"
         yield error("list of runs", f"{folder}: {failure.strerror}", fix)
 
 

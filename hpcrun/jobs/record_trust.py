@@ -96,7 +96,7 @@ def _require_owner(run: Run) -> None:
 def _find_refusal(file: Path) -> str | None:
     """Return why a record is not trusted; None if it is trusted or does not exist."""
     try:
-        if not stat.S_ISREG(file.lstat().st_mode):  # opening a pipe may wait for ever
+        if not stat.S_ISREG(file.lstat().st_mode):  # opening a pipe may block forever
             return "it is not a regular file"
         if file.lstat().st_size > MAX_BYTES:
             return "it is too large"

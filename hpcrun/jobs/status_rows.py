@@ -280,7 +280,7 @@ def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | N
     )
     faults = [f"{name} {fault}" for name, fault in run.faults.items() if name != "job.json"]
     if not (run.spec.is_recorded or run.start_by_hand):
-        faults.insert(0, f"job.json cannot be read: it {run.faults.get('job.json', 'is not there')}")
+        faults.insert(0, f"job.json cannot be read: it {run.faults.get('job.json', 'is missing')}")
     return replace(row, reason="; ".join(filter(None, [*faults, row.reason])), faults="; ".join(faults))
 
 

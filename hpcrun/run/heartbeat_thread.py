@@ -95,11 +95,11 @@ class Heartbeat:
         for details in _details:
             with suppress(Exception):  # write a heartbeat without details
                 record |= details()
-        draft = self.file.with_name(f".{self.file.name}.new")
+        temporary_file = self.file.with_name(f".{self.file.name}.new")
         with suppress(OSError):  # a full disk must not end the training
-            with open(draft, "w", encoding="utf-8", opener=permissions.opener) as stream:
+            with open(temporary_file, "w", encoding="utf-8", opener=permissions.opener) as stream:
                 stream.write(json.dumps(record))
-            draft.replace(self.file)  # atomic: a reader never sees an incomplete file
+            temporary_file.replace(self.file)  # atomic: a reader never sees an incomplete file
 
 
 def start_heartbeat(rank: int, ranks: int, interval: float) -> None:

@@ -89,10 +89,10 @@ def remove_repeated_epochs(folder: Path, last_epoch: tuple[int, int]) -> None:
         line for line in lines if line.endswith("\n") and _fit_and_epoch(line) <= last_epoch
     ]  # the last line may be incomplete
     if remaining != lines:
-        draft = file.with_name(f".{file.name}")
-        with open(draft, "w", encoding="utf-8", opener=permissions.opener) as opened:
+        temporary_file = file.with_name(f".{file.name}")
+        with open(temporary_file, "w", encoding="utf-8", opener=permissions.opener) as opened:
             opened.write("".join(remaining))
-        draft.replace(file)
+        temporary_file.replace(file)
 
 
 def _fit_and_epoch(line: str) -> tuple[int, int]:

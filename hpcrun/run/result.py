@@ -57,11 +57,13 @@ def save_result(
     if folder := run_dir():
         library_versions = {name: str(sys.modules[name].__version__) for name in _LIBRARIES if name in sys.modules}
         all_versions = {"python": platform.python_version(), **library_versions, **(versions or {})}
-        draft = folder / ".result.json.new"
+        temporary_file = folder / ".result.json.new"
         result = to_json({**metrics, **environment, "versions": all_versions})
-        with open(draft, "w", encoding="utf-8", opener=permissions.opener) as opened:
+        with open(temporary_file, "w", encoding="utf-8", opener=permissions.opener) as opened:
             opened.write(json.dumps(result, indent=2) + "\n")
-        draft.replace(folder / "result.json")  # replace the file atomically: a reader never sees an incomplete file
+        temporary_file.replace(
+            folder / "result.json"
+        )  # replace the file atomically: a reader never sees an incomplete file
 
 
 def read_epochs(folder: Path | None, key: str) -> list[float]:

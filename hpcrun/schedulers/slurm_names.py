@@ -37,7 +37,7 @@ def find_unknown_names(resources: Resources, policies: Policies) -> dict[str, st
     """
     names_by_option = {
         "qos": ([row[0] for row in policies.qos], "Slurm has no QoS {}; it has"),
-        "account": ([row[0] for row in policies.accounts], "{} is none of your accounts in Slurm, which are"),
+        "account": ([row[0] for row in policies.accounts], "{} is not one of your accounts in Slurm, which are"),
     }
     warnings = {}
     for option, (names, message) in names_by_option.items():

@@ -10,7 +10,7 @@ from hpcrun.script.quoting import quote_word, quote_words
 if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
-_CONTINUED = " \\\n  "
+_LINE_CONTINUATION = " \\\n  "
 _RENDEZVOUS = '"$hpcrun_master:$hpcrun_port"'  # that hpcrun_rendezvous sets
 
 
@@ -25,7 +25,7 @@ def program(spec: JobSpec) -> str:
         remaining_words = f'"${{hpcrun_program[@]:{own}}}"' if own else '"${hpcrun_program[@]}"'
     else:
         remaining_words = quote_words(spec.argv[own:], spec.staged)
-    return f"{start}{_CONTINUED}{remaining_words}" if start else remaining_words
+    return f"{start}{_LINE_CONTINUATION}{remaining_words}" if start else remaining_words
 
 
 def starter(spec: JobSpec) -> tuple[str, int]:
@@ -56,4 +56,4 @@ def starter(spec: JobSpec) -> tuple[str, int]:
         ],
     }[spec.launch]
     command = f"{quote_word(argv[0])} -m {STARTERS[spec.launch]}"
-    return f"{command} {_CONTINUED.join(options)}", count_own_words(spec.launch, argv)
+    return f"{command} {_LINE_CONTINUATION.join(options)}", count_own_words(spec.launch, argv)

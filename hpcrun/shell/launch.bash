@@ -182,7 +182,7 @@ hpcrun_describe_end() {  # set hpcrun_reason to the way in which the ranks ended
   case $hpcrun_reason in *rank\ *) echo "hpcrun: $hpcrun_reason; its log is in $HPCRUN_RUN_DIR/logs" >&2 ;; esac
   [ "$hpcrun_ranks" = 1 ] || [ "$hpcrun_reason" != completed ] || hpcrun_check_world
 }
-hpcrun_check_world() {  # warn, or fail with --strict, if rank 0 has created the file alone instead of met (sitecustomize.py)
+hpcrun_check_world() {  # warn, or fail with --strict, if rank 0 was not in a world of all ranks (file alone instead of met, from sitecustomize.py)
   local why='the script uses neither hpcrun.train nor another library for distributed training'
   if [[ -e $HPCRUN_RUN_DIR/met || ! -e $HPCRUN_RUN_DIR/alone && -z $hpcrun_trains_alone ]]; then
     command rm -f "$HPCRUN_RUN_DIR/alone"

@@ -68,7 +68,7 @@ class UncaughtExitCheck:
 
 
 def make_exit(argument):
-    """Return a SystemExit with the check. No frame may keep a reference to it, or the check would run too late."""
+    """Return a SystemExit with the check. No frame may keep a reference to the exception, or it runs too late."""
     error = SystemExit(*(argument if isinstance(argument, tuple) else () if argument is None else (argument,)))
     error.hpcrun_check = UncaughtExitCheck(error.code)
     return error
@@ -128,7 +128,7 @@ def all_ranks_stop():
 
 
 def record_failure(folder, exit_code):
-    """Add a line to failed.jsonl. rank.bash adds one, too, unless the launcher kills it after the end of this process.
+    """Add a line to failed.jsonl. rank.bash also adds a line, unless the launcher kills it after this process ends.
 
     No line is added if the job is being stopped, or for an error of MPI, which another failed rank usually causes.
     """
@@ -155,8 +155,8 @@ def is_being_stopped(folder):
 def wait_for_torch():
     """Wait until threads of torch.distributed have released their tensors.
 
-    A thread that releases a tensor while Python ends aborts the process with SIGABRT
-    (https://github.com/pytorch/pytorch/issues/190489). On a loaded node, that is possible after the last step.
+    On a loaded node, a thread may release a tensor while Python ends, which aborts the process with SIGABRT
+    (https://github.com/pytorch/pytorch/issues/190489).
     """
     if torch_size() is not None:
         import time

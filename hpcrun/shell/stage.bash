@@ -70,7 +70,7 @@ hpcrun_stage_run() {  # COMMAND...: run a command and return its exit code; a si
   [ -z "$hpcrun_pending_signals" ] || hpcrun_exit_if_stopped
   return "$code"
 }
-hpcrun_find_stranger() {  # FOLDER: print another user who could replace the folder, or a folder or link on its path
+hpcrun_find_untrusted_user() {  # FOLDER: print another user who could replace the folder, or a folder or link on its path
   local part number owner mode parts=(/) lines
   for part in "$1/." "$(cd -P -- "$1" && printf '%s/.' "$PWD")"; do
     while part=${part%/*} && [ -n "$part" ]; do parts+=("$part"); done
@@ -92,7 +92,7 @@ hpcrun_stage_in() {
   command flock -u "$hpcrun_stage_lock"
 }
 hpcrun_stage_try() {  # return whether the copy is complete and this rank uses it
-  local stranger
+  local untrusted_user
   hpcrun_stage_lock=''
   command mkdir -p -m 700 -- "$folder" || hpcrun_stage_fail "no folder can be made in ${folder%/*} (site key local_scratch)"
   { exec {hpcrun_stage_lock}<"$folder"; } 2>/dev/null
@@ -101,8 +101,8 @@ hpcrun_stage_try() {  # return whether the copy is complete and this rank uses i
     return 1
   fi
   [ ! -L "$folder" ] && [ -O "/proc/self/fd/$hpcrun_stage_lock" ] || hpcrun_stage_fail "$folder is not this user's own"
-  stranger=$(hpcrun_find_stranger "${folder%/*}")
-  [ -z "$stranger" ] || hpcrun_stage_fail "$stranger (site key local_scratch)"
+  untrusted_user=$(hpcrun_find_untrusted_user "${folder%/*}")
+  [ -z "$untrusted_user" ] || hpcrun_stage_fail "$untrusted_user (site key local_scratch)"
   hpcrun_stage_run flock -x "$hpcrun_stage_lock" || hpcrun_stage_fail "$folder cannot be locked"
   [ "$folder" -ef "/proc/self/fd/$hpcrun_stage_lock" ] || return 1  # the last rank that used an earlier copy has removed the folder
   { exec {hpcrun_stage_use}>>"$folder/.users"; } 2>/dev/null

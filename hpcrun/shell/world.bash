@@ -21,7 +21,7 @@ hpcrun_read_hosts() {  # set hpcrun_hosts to the hosts in the hostfile, in order
     hpcrun_hosts+=("$line")
   done 2>/dev/null <"$HPCRUN_RUN_DIR/hostfile"
 }
-hpcrun_deal_hosts() {  # reorder hosts, those of the ranks: the nodes in turn instead of one after the other
+hpcrun_deal_hosts() {  # reorder the ranks' hosts cyclically over the nodes, instead of node by node
   local host left=("${hosts[@]}") rest=()
   local -A seen
   hosts=()
@@ -37,7 +37,7 @@ hpcrun_choose_world() {
   local taken=' ' tables=() port number hex host hosts=() ports=2
   local -A count=()
   hpcrun_workers=''
-  if [ "${1-}" = tensorflow ]; then  # the host of each rank, one a line
+  if [ "${1-}" = tensorflow ]; then  # the host of each rank, one per line
     mapfile -t hosts < <(PYTHONSAFEPATH=1 command "$hpcrun_python" -m hpcrun hostfile --format ranks "${hpcrun_hostfile_options[@]}")
     [ ${#hosts[@]} = "$hpcrun_ranks" ] || hpcrun_fail "TF_CONFIG needs the hosts of $hpcrun_ranks ranks, but ${#hosts[@]} are known"
     [ -z "${hpcrun_cyclic-}" ] || hpcrun_deal_hosts
@@ -68,7 +68,7 @@ hpcrun_choose_world() {
     hpcrun_workers+="${hpcrun_workers:+, }\"$host:$number\""
   done
 }
-hpcrun_require_host() {  # end this rank if TF_CONFIG names another host for it: TensorFlow would wait for ever
+hpcrun_require_host() {  # end this rank if TF_CONFIG names another host for it: TensorFlow would wait forever
   local workers expected own
   IFS=', ' read -ra workers <<<"${hpcrun_workers//\"/}"
   expected=${workers[HPCRUN_RANK]%:*} own=$(command uname -n)

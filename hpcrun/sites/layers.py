@@ -148,7 +148,7 @@ def stage_update(layer: Layer, ref: str | None) -> Iterator[Change]:
             replace(layer, ref=layer.ref if ref is None else ref), staging_folder, is_new=False
         )
         with lock_layers():  # keep the fetch without applying it: hpcrun site list shows how far behind the layer is
-            _move_into_place(staging_folder / "repository", repositories.layer_home(layer.name) / "repository")
+            _move_into_place(staging_folder / "repository", repositories.added_layer_folder(layer.name) / "repository")
         yield change
 
 
@@ -168,16 +168,16 @@ def apply_change(change: Change) -> None:
             raise HpcrunError(f"layer {layer.name} was changed by another command", hint="repeat the command")
         layers = [layer if one.name == layer.name else one for one in layers]
         if change.version and change.staging_folder:
-            home = repositories.layer_home(layer.name)
-            permissions.make_own_folder(home)
+            layer_folder = repositories.added_layer_folder(layer.name)
+            permissions.make_own_folder(layer_folder)
             if change.is_new:
-                _move_into_place(change.staging_folder / "repository", home / "repository")
-            if (home / change.new_folder.name).is_dir():
-                repositories.write_version(home / change.new_folder.name, change.version)
+                _move_into_place(change.staging_folder / "repository", layer_folder / "repository")
+            if (layer_folder / change.new_folder.name).is_dir():
+                repositories.write_version(layer_folder / change.new_folder.name, change.version)
             else:
-                change.new_folder.rename(home / change.new_folder.name)
-            _switch_link(home / "current", change.new_folder.name)
-            _remove_old_versions(home, kept_name=change.new_folder.name)
+                change.new_folder.rename(layer_folder / change.new_folder.name)
+            _switch_link(layer_folder / "current", change.new_folder.name)
+            _remove_old_versions(layer_folder, kept_name=change.new_folder.name)
         _write_layers(layers)
 
 
@@ -194,8 +194,8 @@ def remove_layer(name: str) -> Layer:
         _write_layers([other for other in list_layers() if other.name != name])
         if layer.url:
             with suppress(OSError):
-                _mark_retired(repositories.layer_home(name) / "current").unlink()
-            shutil.rmtree(repositories.layer_home(name) / "repository", ignore_errors=True)
+                _mark_retired(repositories.added_layer_folder(name) / "current").unlink()
+            shutil.rmtree(repositories.added_layer_folder(name) / "repository", ignore_errors=True)
     return layer
 
 
@@ -239,7 +239,7 @@ def _create_staging_folder() -> Iterator[Path]:
     parent_folder = paths.user_data_folder("sites")
     permissions.make_own_folder(parent_folder, private=True)
     _remove_expired(parent_folder.glob(".new-*"))  # left by killed commands
-    _remove_expired(home for home in parent_folder.glob("*") if not (home / "current").is_symlink())
+    _remove_expired(folder for folder in parent_folder.glob("*") if not (folder / "current").is_symlink())
     staging_folder = Path(tempfile.mkdtemp(prefix=".new-", dir=parent_folder))
     try:
         yield staging_folder
@@ -267,9 +267,11 @@ def _mark_retired(link: Path) -> Path:
     return link
 
 
-def _remove_old_versions(home: Path, kept_name: str) -> None:
+def _remove_old_versions(layer_folder: Path, kept_name: str) -> None:
     _remove_expired(
-        one for one in home.glob("*") if (one / ".version.json").is_file() and one.name not in {kept_name, "current"}
+        one
+        for one in layer_folder.glob("*")
+        if (one / ".version.json").is_file() and one.name not in {kept_name, "current"}
     )
 
 

@@ -225,7 +225,7 @@ def read_version(folder: Path) -> Version | None:
         return None
 
 
-def layer_home(name: str) -> Path:
+def added_layer_folder(name: str) -> Path:
     """Return an added layer's folder: it contains versions, ``current`` (a link to one of them) and ``repository``."""
     return paths.user_data_folder("sites") / name
 

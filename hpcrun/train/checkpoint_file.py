@@ -112,21 +112,21 @@ def write_checkpoint(file: Path, position: TrainingPosition, model: keras.Model,
     }
     arrays["place"] = np.array(json.dumps(asdict(position), default=lambda array: _store_array(arrays, array)))
     permissions.make_folder(file.parent)
-    draft = file.with_name(f".{file.name}")
+    temporary_file = file.with_name(f".{file.name}")
     try:
-        with open(draft, "wb", opener=permissions.opener) as stream:
+        with open(temporary_file, "wb", opener=permissions.opener) as stream:
             np.savez(stream, **arrays)
             os.fsync(stream.fileno())
-        draft.replace(file)
+        temporary_file.replace(file)
     finally:
-        draft.unlink(missing_ok=True)
+        temporary_file.unlink(missing_ok=True)
 
 
 def restore_model(model: keras.Model, file: Path, position: TrainingPosition, arrays: dict[str, Array]) -> list[Array]:
     """Restore a model from a checkpoint on all ranks. Collective.
 
     Args:
-        model: The model, changed in position.
+        model: The model, changed in place.
         file: Path of the checkpoint file, for the error message.
         position: The position that `read_checkpoint` returned.
         arrays: The arrays that `read_checkpoint` returned.
@@ -175,7 +175,7 @@ def restore_callback(
     """Restore the state of a callback.
 
     Args:
-        callback: The callback, changed in position.
+        callback: The callback, changed in place.
         model: The model of the training.
         saved_attributes: The result of `changed_state`, from a checkpoint file.
         arrays: The arrays that `read_checkpoint` returned.

@@ -32,15 +32,15 @@ def export_model(request: Json, report: Callable[[int, int], None]) -> Json:  # 
     """
     saved_model = find_saved_model(request["model"], best=request["best"])
     output = Path(request["output"])
-    draft = output.with_name(f".{output.name}.part{output.suffix}")
+    temporary_file = output.with_name(f".{output.name}.part{output.suffix}")
     names_file = (
         output / "assets.extra/labels.txt" if request["format"] == "savedmodel" else output.with_suffix(".labels.txt")
     )
     try:
-        _write(load_model(saved_model.file), request["format"], draft)
-        draft.rename(output)
+        _write(load_model(saved_model.file), request["format"], temporary_file)
+        temporary_file.rename(output)
     finally:
-        shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
+        shutil.rmtree(temporary_file) if temporary_file.is_dir() else temporary_file.unlink(missing_ok=True)
     if saved_model.names:
         names_file.parent.mkdir(exist_ok=True)
         names_file.write_text("".join(f"{name}\n" for name in saved_model.names), encoding="utf-8")

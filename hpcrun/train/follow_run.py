@@ -49,7 +49,7 @@ def list_models(
     """
     path, last_epoch = Path(source), after_epoch
     if follow and not (path / "job.json").is_file():
-        raise HpcrunError(f"--follow needs a job; {source} is no run directory", hint="--run JOB --follow")
+        raise HpcrunError(f"--follow needs a job; {source} is not a run directory", hint="--run JOB --follow")
     find_end = _EndFinder(path)
     while True:
         find_model = (
@@ -88,7 +88,7 @@ def last_evaluated_epoch() -> int:
 def _find_new_model(
     run: Path, best: bool, last_epoch: int, find_end: Callable[[], str]
 ) -> tuple[SavedModel | None, str]:
-    """Return a copy of the saved model, or None if it is not newer, and the reason of the run's end, or ""."""
+    """Return a copy of the saved model (None if not newer), and the reason why the run ended (empty if it runs)."""
     end_reason = find_end()  # check the end before the model, because no model is saved after the end
     with suppress(HpcrunError, FileNotFoundError):
         saved_model = find_saved_model(run, best=best)
@@ -110,7 +110,7 @@ def _copy_model(path: Path, best: bool) -> tuple[SavedModel, str]:
 
 
 def _find_end(run: Path) -> str:
-    """Return the recorded reason of a run's end; empty if the run has not ended."""
+    """Return the recorded reason why a run ended; empty if it has not ended."""
     exit_record = _read_json(run / "exit.json")
     if exit_record.get("ended") and not exit_record.get("requeued"):
         return str(exit_record.get("reason"))
@@ -133,7 +133,7 @@ class _EndFinder:
         self._queried = time.monotonic()
 
     def __call__(self) -> str:
-        """Return the reason of the run's end; empty if the run has not ended."""
+        """Return the reason why the run ended; empty if it has not ended."""
         if (end_reason := _find_end(self._run)) or time.monotonic() - self._queried < SECONDS_BETWEEN_QUERIES:
             return end_reason
         self._queried = time.monotonic()
@@ -141,7 +141,7 @@ class _EndFinder:
 
 
 def _query_end(run: Path) -> str:
-    """Return the reason of a run's end according to ``hpcrun status``; empty if the run may still be running."""
+    """Return the reason why a run ended, according to ``hpcrun status``; empty if it may still be running."""
     command = [sys.executable, "-m", "hpcrun", "status", str(run), "--json"]
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
         completed = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT, check=False)

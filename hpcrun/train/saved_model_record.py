@@ -36,7 +36,7 @@ def replace_text(file: Path, text: str) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    draft = file.with_name(f".{file.name}")
-    with open(draft, "w", encoding="utf-8", opener=permissions.opener) as stream:
+    temporary_file = file.with_name(f".{file.name}")
+    with open(temporary_file, "w", encoding="utf-8", opener=permissions.opener) as stream:
         stream.write(text)
-    draft.replace(file)
+    temporary_file.replace(file)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
     """Scales the learning rate with the number of ranks, and warms it up, as Goyal et al. do (arXiv:1706.02677).
 
-    Compile with the learning rate lr for one rank's share of the batch. In the first `warmup_epochs` epochs of s steps,
-    the rate grows linearly with every step to `factor` times lr (sections 2.1 and 2.2): the rate of step t is
-    lr (1 + (factor - 1) t / (warmup_epochs s)). After the warm-up, the callback does not change the rate, so that
+    Compile the model with the learning rate lr for one rank's share of the batch. In the first `warmup_epochs` epochs
+    of s steps, the rate grows linearly with every step to `factor` times lr (sections 2.1 and 2.2): the rate of step t
+    is lr (1 + (factor - 1) t / (warmup_epochs s)). After the warm-up, the callback does not change the rate, so that
     `ReduceLROnPlateau` and scheduler callbacks can. If Keras does not know s in advance, the rate stays lr in the first
     epoch, which counts the steps. With `steps_per_execution`, the rate grows once per execution.
 
@@ -74,7 +74,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
             return
         if not isinstance(getattr(optimizer, "_learning_rate", None), keras.Variable):
             raise HpcrunError(
-                f"WarmupScaling sets the learning rate, but {type(optimizer).__name__} has a schedule of its own",
+                f"WarmupScaling sets the learning rate, but {type(optimizer).__name__} has its own schedule",
                 hint="compile with a number, and decay it with keras.callbacks.LearningRateScheduler "
                 "or ReduceLROnPlateau after the warm-up",
             )

@@ -112,7 +112,7 @@ class ChangeReporter:
                 return ""
             self._slow.add(rank_number)
             own_step_time = format_step_time(rank.heartbeat.own_seconds)
-            return f"WARNING: {subject} is {rank.description} of their own per step, it takes {own_step_time}"
+            return f"WARNING: {subject} is {rank.description} per step without waiting, it takes {own_step_time}"
         if trouble == "waiting":  # if all ranks wait, one warning is enough
             return ""
         if trouble:

@@ -104,8 +104,8 @@ def classify_ranks(ranks: Sequence[RankStatus]) -> list[RankStatus]:
         ranks: All ranks of a running job, without troubles.
     """
     live_ranks = [rank for rank in ranks if not rank.heartbeat.ended and not _is_silent(rank)]
-    own_times = [rank.heartbeat.own_seconds for rank in live_ranks if rank.heartbeat.own_seconds > 0]
-    median_time = median_low(own_times) if own_times else 0.0
+    own_step_times = [rank.heartbeat.own_seconds for rank in live_ranks if rank.heartbeat.own_seconds > 0]
+    median_time = median_low(own_step_times) if own_step_times else 0.0
     has_stalled = any(map(_is_stalled, live_ranks))
     is_deadlock = has_stalled and all(map(_is_stalled, live_ranks)) and not any(map(_is_silent, ranks))
     return [_classify(rank, median_time, has_stalled=has_stalled, is_deadlock=is_deadlock) for rank in ranks]

@@ -220,14 +220,14 @@ def _summarize_ranks(state: WatchState) -> str:
 def _rank_cells(rank: RankStatus) -> tuple[str, ...]:
     heartbeat = rank.heartbeat
     position = f"{heartbeat.epoch}:{heartbeat.step}" if heartbeat.epoch else "-"
-    own_time = wait_text = "-"
+    own_step_time = wait_text = "-"
     if heartbeat.own_seconds > 0:
-        own_time, wait_text = format_step_time(heartbeat.own_seconds), f"{100 * rank.wait_fraction:.0f} %"
+        own_step_time, wait_text = format_step_time(heartbeat.own_seconds), f"{100 * rank.wait_fraction:.0f} %"
     return (
         str(heartbeat.rank),
         heartbeat.host,
         position,
-        own_time,
+        own_step_time,
         wait_text,
         f"{format_duration(rank.age)} ago",
         rank.description,
@@ -235,10 +235,10 @@ def _rank_cells(rank: RankStatus) -> tuple[str, ...]:
 
 
 def _summarize_others(ranks: Sequence[RankStatus]) -> str:
-    own_times = sorted(rank.heartbeat.own_seconds for rank in ranks if rank.heartbeat.own_seconds > 0)
+    own_step_times = sorted(rank.heartbeat.own_seconds for rank in ranks if rank.heartbeat.own_seconds > 0)
     own_text = (
-        f": {format_step_time(own_times[0])} to {format_step_time(own_times[-1])} of their own per step"
-        if own_times
+        f": {format_step_time(own_step_times[0])} to {format_step_time(own_step_times[-1])} per step without waiting"
+        if own_step_times
         else ""
     )
     trouble_count = sum(bool(rank.trouble) for rank in ranks)

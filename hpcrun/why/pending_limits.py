@@ -24,11 +24,11 @@ TIMEOUT_SECONDS = 10.0
 MAX_SENTENCES = 4
 """Maximum number of sentences about unavailable nodes."""
 
-_OF_PARTITION = re.compile(
+_PARTITION_REASONS = re.compile(
     r"Partition(?:Config|NodeLimit|TimeLimit|Down|Inactive)|BadConstraints|Resources|Priority|None|"
     r"(?:Account|QOS)NotAllowed|Job's (?:account|QOS) not permitted.*|ReqNodeNotAvail|Nodes required.*|"
 )
-_OF_NODES = re.compile(r"ReqNodeNotAvail|Nodes required.*|Reservation|NodeDown|BadConstraints")
+_NODE_REASONS = re.compile(r"ReqNodeNotAvail|Nodes required.*|Reservation|NodeDown|BadConstraints")
 _UNAVAILABLE = re.compile(r"UnavailableNodes:(\S+)")
 _LIMIT = re.compile(r"\b(cpu|node|gres/gpu)=(\d+)\b")
 
@@ -62,14 +62,14 @@ def find_pending_limits(facts: JobFacts, job: PendingJob) -> PendingLimits:
         return PendingLimits()
     evidence: list[Evidence] = []
     obstacles: list[slurm_limits.Obstacle] = []
-    if _OF_PARTITION.fullmatch(facts.reason):
+    if _PARTITION_REASONS.fullmatch(facts.reason):
         resources = replace(facts.run.spec.resources.to_resources(), partition=job.partition, time=_limit(job.limit))
         partitions = query_partitions(slurm, hardware=True, timeout=TIMEOUT_SECONDS)
         obstacles = slurm_limits.find_obstacles(resources, partitions)
         evidence += [Evidence("scontrol show partition", one.fault) for one in obstacles]
         if not obstacles:
             evidence += _describe_nodes(facts, slurm, resources, partitions)
-    elif _OF_NODES.fullmatch(facts.reason):
+    elif _NODE_REASONS.fullmatch(facts.reason):
         reservations = (one for one in slurm_nodes.query_reservations(slurm) if one.name == job.reservation)
         evidence += [Evidence("scontrol show reservation", one.sentence) for one in reservations]
     hint = "; ".join(dict.fromkeys(one.hint for one in obstacles if one.hint))
@@ -99,7 +99,7 @@ def _describe_nodes(
     facts: JobFacts, slurm: SlurmClient, resources: Resources, partitions: list[SlurmPartition]
 ) -> Iterator[Evidence]:
     """Yield why nodes do not run jobs: nodes that the job or Slurm's reason names, else nodes of the partition."""
-    if not _OF_NODES.fullmatch(facts.reason):
+    if not _NODE_REASONS.fullmatch(facts.reason):
         return
     named_nodes = _UNAVAILABLE.search(facts.job_state.reason)
     nodes = resources.nodelist or (named_nodes[1].strip(")") if named_nodes else "")

@@ -75,7 +75,7 @@ _DETAILS = re.compile(
     r"|.*in user code:|.* Original error:"
     r"|Caught \w+ in .*|Traceback \(most recent call last\):|HDF5 error back trace|)$"
 )
-_CONTINUED = re.compile(r"^(?:Exception encountered: |Layer '.*' expected|Original error was: )")
+_MESSAGE_CONTINUATION = re.compile(r"^(?:Exception encountered: |Layer '.*' expected|Original error was: )")
 """Matches the beginning of another paragraph of an exception's message."""
 _RANK_LABEL = re.compile(r"^(?:\S+: )?\[rank\d+\]:")
 _NO_MESSAGE = re.compile(
@@ -251,7 +251,7 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         end_index = last
         while end_index + 1 < len(lines) and end_index < last + 12 and not _START.match(lines[end_index + 1]):
             if not lines[end_index + 1].strip() and not any(
-                map(_CONTINUED.match, lines[end_index + 2 : end_index + 3])
+                map(_MESSAGE_CONTINUATION.match, lines[end_index + 2 : end_index + 3])
             ):
                 break
             end_index += 1

@@ -33,7 +33,7 @@ def find_origin(run: Run, key: str) -> str:
             origins = (recorded[known] for known in recorded if f"{known}.".startswith(f"{level}{name}."))
             if origin := next(origins, None):
                 shipped = Path(origin.rpartition(":")[0]).parent == paths.shipped_folder("site-configs")
-                return f"a file of your own ({paths.user_config_folder() / f'{site}.toml'})" if shipped else origin
+                return f"your own file ({paths.user_config_folder() / f'{site}.toml'})" if shipped else origin
     return f"the file of site {site}"
 
 

@@ -16,8 +16,8 @@ ALLREDUCE = ROOT / "workloads" / "allreduce" / "allreduce.py"
 @pytest.mark.parametrize(("ranks", "dtype", "smallest"), [(2, "float32", 4), (3, "float64", 8)])
 def test_each_size_has_a_row_and_a_json_entry(tmp_path, ranks, dtype, smallest):
     options = ["--max-size", "10K", "--iterations", 3, "--dtype", dtype]
-    pieces = {"HPCRUN_FUSION_THRESHOLD_KB": "1"}
-    outcome = run(ranks, ALLREDUCE, *options, HPCRUN_RUN_DIR=str(tmp_path), HPCRUN_NTASKS=str(ranks), **pieces)
+    chunk_size = {"HPCRUN_FUSION_THRESHOLD_KB": "1"}
+    outcome = run(ranks, ALLREDUCE, *options, HPCRUN_RUN_DIR=str(tmp_path), HPCRUN_NTASKS=str(ranks), **chunk_size)
     assert (outcome.code, outcome.stderr) == (0, "")
     assert not any(outcome.stdout[1:]), "rank 0 alone prints"
 
@@ -25,7 +25,7 @@ def test_each_size_has_a_row_and_a_json_entry(tmp_path, ranks, dtype, smallest):
     facts = {name: " ".join(rest) for name, *rest in (line.split("  ") for line in lines) if rest and name}
     assert facts["ranks"].strip() == facts["ranks per host"].strip() == str(ranks)
     assert facts["MPI library"].strip().startswith("MPICH ")
-    assert facts["piece size"].strip() == "1 KB, as hpcrun.train sends gradients"
+    assert facts["chunk size"].strip() == "1 KB, as hpcrun.train sends gradients"
     header = next(number for number, line in enumerate(lines) if line.split()[:2] == ["size", "iterations"])
     table = lines[header + 1 : lines.index("", header)]
     assert len({len(line) for line in [lines[header], *table]}) == 1, "columns are aligned"
@@ -57,7 +57,7 @@ def test_a_single_rank_gets_a_notice(tmp_path):
     outcome = run(0, ALLREDUCE, "--max-size", "1K", HPCRUN_RUN_DIR=str(tmp_path), HPCRUN_FUSION_THRESHOLD_KB="0")
     assert outcome.code == 0, outcome.stderr
     assert "A single rank has no communication" in outcome.stdout[0]
-    assert "piece size      none: one message per tensor" in outcome.stdout[0]
+    assert "chunk size      none: one message per tensor" in outcome.stdout[0]
     assert "peak_busbw_GBps" not in json.loads((tmp_path / "result.json").read_text())
 
 

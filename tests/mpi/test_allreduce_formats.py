@@ -7,7 +7,7 @@ from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras, thorough
 pytestmark = [pytest.mark.mpi, needs_mpi]
 CHECKS_WITHOUT_TRAINING = [
     "check_wire_formats",
-    "check_each_step_reduces_the_same_pieces",
+    "check_each_step_reduces_the_same_chunks",
     "check_reductions_are_reproducible",
     "check_shares_are_not_rounded",
     "check_halves_round_to_even",

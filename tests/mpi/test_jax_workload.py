@@ -57,14 +57,14 @@ def test_two_processes_stop_and_one_goes_on_as_if_one_had_trained(tmp_path):
     os.kill(pid, signal.SIGTERM)  # one of them gets it, before its tenth step; both stop after that
     wait_until(Run(run_dir).end_record)
     log = (run_dir / "logs/rank-0.log").read_text()
-    assert "stopped in epoch 1, after 10 batches; to go on, start it again" in log
+    assert "stopped in epoch 1, after 10 batches; start it again to continue" in log
     assert not (run_dir / "metrics.jsonl").exists()
 
     for folder in (run_dir, alone):
         done = run(0, TRAIN, *options, python=python, **environ, HPCRUN_RUN_DIR=str(folder))
         assert done.code == 0, done.stderr
         (output,) = done.stdout
-        assert ("0 epochs and 10 batches of the next are done" in output) == (folder == run_dir)
+        assert ("0 epochs and 10 batches of the next epoch are done" in output) == (folder == run_dir)
     assert "epoch 1/1" in hpcrun("status", "last")
     (resumed,), (expected,) = read_metrics(run_dir), read_metrics(alone)
     names = ["loss", "accuracy", "top_5_accuracy", "val_loss", "val_accuracy", "val_top_5_accuracy"]

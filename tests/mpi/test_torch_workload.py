@@ -73,7 +73,7 @@ def test_two_ranks_stop_and_go_on(records, tmp_path):
     # Batches of one colour have a high loss, since each rank normalizes its own four images.
     assert found[-1]["val_loss"] < found[0]["val_loss"] / 2
     assert json.loads((run_dir / "result.json").read_text())["ranks"] == 2
-    assert "epochs and 0 batches of the next are done" in (run_dir / "logs/rank-0.log").read_text()
+    assert "epochs and 0 batches of the next epoch are done" in (run_dir / "logs/rank-0.log").read_text()
     assert read_heartbeat(run_dir, 1).epoch == 12
 
 

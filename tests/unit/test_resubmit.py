@@ -117,7 +117,7 @@ def test_runs_that_cannot_be_resubmitted_are_refused(cli, fake_slurm, tmp_path):
     run = hpcrun.submit(str(script), site="slurm", no_gpu=True).directory
     script.unlink()
     code, _, err = cli("resubmit", "1")
-    assert (code, f"{script} is not there any more" in err) == (2, True)
+    assert (code, f"{script} does not exist any more" in err) == (2, True)
     spec = json.loads((run / "job.json").read_text())
     spec["site"]["of_tomorrow"] = 1
     (run / "job.json").write_text(json.dumps(spec))
@@ -220,8 +220,8 @@ def test_a_sweep_is_resubmitted_without_its_removed_tasks(cli, fake_slurm, sweep
     [
         (["7", "--state", "failed"], "no task of 7 matches --state failed: 6 pending"),
         (["6", "--state", "failed"], "6 does not match --state failed: it is pending"),
-        (["6", "--max-parallel", "2"], "limits the tasks of a sweep, and this job is no sweep"),
-        (["7_2", "--max-parallel", "2"], "limits the tasks of a sweep, and this job is no sweep"),
+        (["6", "--max-parallel", "2"], "limits the tasks of a sweep, and this job is not a sweep"),
+        (["7_2", "--max-parallel", "2"], "limits the tasks of a sweep, and this job is not a sweep"),
         (["6-7"], "6-7 matches 7 jobs"),
         (["7_7-9"], "there is no job 7_7-9"),
         (["7", "--state", "faild"], "did you mean"),

@@ -389,14 +389,14 @@ def test_taken_and_unknown_layer_names_are_errors(cli, lab):
         assert "did you mean hpcrun-sites?" in err
     assert cli("site", "remove", "hpcrun-sites")[0] == 0
     assert "ours" not in loader.list_site_files()
-    assert not (repositories.layer_home("hpcrun-sites") / "repository").exists()
+    assert not (repositories.added_layer_folder("hpcrun-sites") / "repository").exists()
     assert cli("site", "add", address(lab), "--yes")[0] == 0
     assert description("ours") == "first"
 
 
 def test_a_copy_that_was_deleted_is_fetched_again(cli, lab):
     cli("site", "add", address(lab), "--yes")
-    for link in repositories.layer_home("hpcrun-sites").glob("current"):
+    for link in repositories.added_layer_folder("hpcrun-sites").glob("current"):
         link.unlink()
     assert "ours" not in loader.list_site_files()
     assert "no copy: hpcrun site update hpcrun-sites" in cli("site", "list", "--layers")[1]
@@ -442,7 +442,7 @@ def test_concurrent_commands_keep_the_list_of_layers_intact(lab):
     version = repositories.read_version(content_of_l1)
     assert version is not None
     assert version.tag == "v2"
-    assert [folder.name for folder in repositories.layer_home("").glob(".new-*")] == []
+    assert [folder.name for folder in repositories.added_layer_folder("").glob(".new-*")] == []
 
 
 def start(*argv):
@@ -456,7 +456,7 @@ def test_layers_are_listed_without_git_and_without_their_copies(cli, lab, isolat
 
     def without_what_was_fetched():
         monkeypatch.setenv("PATH", path)
-        shutil.rmtree(repositories.layer_home("hpcrun-sites") / "repository")
+        shutil.rmtree(repositories.added_layer_folder("hpcrun-sites") / "repository")
 
     for spoil in (lambda: monkeypatch.setenv("PATH", str(isolated_home)), without_what_was_fetched):
         spoil()
@@ -542,7 +542,7 @@ def test_a_layer_with_missing_files_is_reported(cli, lab, isolated_home, kind):
     cli("site", "add", source, "--yes")
     submit = ("submit", "--site", "slurm", "--dry-run", "--", "x")
     assert "is not used" not in cli(*submit)[2]
-    shutil.rmtree(repositories.layer_home("hpcrun-sites") if kind == "copy" else lab.folder)
+    shutil.rmtree(repositories.added_layer_folder("hpcrun-sites") if kind == "copy" else lab.folder)
     message = "layer hpcrun-sites is not used: its "
     fix = f"hpcrun site {'update' if kind == 'copy' else 'remove'} hpcrun-sites"
     for argv in (submit, ("site", "list"), ("site", "list", "--layers")):

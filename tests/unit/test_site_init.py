@@ -285,7 +285,7 @@ def test_a_file_that_would_not_be_valid_is_not_written(at, cli, tmp_path):
     at(slurm_clusters.Cluster(bed.config, slurm_clusters.format_partition("main", max_time="soon"), bed.nodes))
     code, _, err = cli("site", "init", "odd", "-o", str(tmp_path))
     assert (code, (tmp_path / "odd.toml").exists()) == (1, False)
-    assert "the discovered values are no valid site file" in err
+    assert "the discovered values are not a valid site file" in err
     assert "partitions.main.max_time = 'soon': a time is minutes" in err
 
 

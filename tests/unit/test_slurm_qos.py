@@ -76,7 +76,7 @@ def test_submit_warns_where_slurm_enforces_limits(fake_slurm, cli, enforced, war
 @pytest.mark.parametrize(("enforced", "options", "warnings"), [
     ("none", ["-q", "tny"], ["Slurm has no QoS tny; it has normal, tiny, over, partqos, many; did you mean --qos=ti"]),
     ("none", ["-q", "tiny"], []),
-    ("none", ["-A", "gamma"], ["gamma is none of your accounts in Slurm, which are alpha, beta"]),
+    ("none", ["-A", "gamma"], ["gamma is not one of your accounts in Slurm, which are alpha, beta"]),
     ("none", ["-A", "ALPHA"], []),
     ("associations", ["-q", "x", "-A", "gamma"], ["Slurm has no QoS x; "]),  # sbatch refuses the account
     ("associations,limits,qos", ["-q", "x", "-A", "gamma"], []),

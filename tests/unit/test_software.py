@@ -137,7 +137,7 @@ def test_the_launcher_may_be_the_environments(tmp_path, monkeypatch):
     run = submission.create(submission.prepare(Request(None, ("a",), {"ntasks": 2}, str(tmp_path / "s.toml"))))
     assert "\n  mpiexec " in (run.directory / "job.sh").read_text()
     (tmp_path / "s.toml").write_text('extends = "local"\npython = "/usr/bin/python3"\n')
-    with pytest.raises(HpcrunError, match="2 ranks need mpiexec, which is not there"):
+    with pytest.raises(HpcrunError, match="2 ranks need mpiexec, which is not installed"):
         submission.create(submission.prepare(Request(None, ("a",), {"ntasks": 2}, str(tmp_path / "s.toml"))))
 
 

@@ -76,7 +76,7 @@ def test_an_invalid_sweep_causes_one_clear_error(cli, words, message):
 def test_max_parallel_without_a_sweep_is_refused(cli):
     code, _, err = cli("submit", "--max-parallel", "2", "--dry-run", "--", "true")
     assert code == 2
-    assert "limits the tasks of a sweep, and this job is no sweep" in err
+    assert "limits the tasks of a sweep, and this job is not a sweep" in err
 
 
 def test_values_of_a_workload_are_checked_before_submission(cli):

@@ -534,7 +534,7 @@ def test_each_change_is_a_line(look, job, fake_slurm):
     assert new() == ["WARNING: rank 3 on n1 is awaited: it is at train.py:7 in load"]
     write_beat(job, 0, fit_seconds=10.0)
     write_beat(job, 3, own_seconds=0.39)
-    assert new() == ["WARNING: rank 3 on n1 is slow: others take 300 ms of their own per step, it takes 390 ms"]
+    assert new() == ["WARNING: rank 3 on n1 is slow: others take 300 ms per step without waiting, it takes 390 ms"]
     write_beat(job, 3)
     write_epochs(job, 2)
     assert new() == ["epoch 2/90  loss 1.5  801 images/s"]

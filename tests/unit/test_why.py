@@ -376,7 +376,7 @@ def test_the_fix_does_not_name_shipped_files(recorded, isolated_home):
     (run.directory / "provenance").mkdir()
     values = {"run_root": {"value": "x", "from": f"{paths.shipped_folder('site-configs')}/slurm.toml:3"}}
     (run.directory / "provenance/site.json").write_text(json.dumps({"name": "alps", "values": values}))
-    assert f"run_root in a file of your own ({isolated_home}/config/hpcrun/alps.toml)" in explain(run).diagnosis.fix
+    assert f"run_root in your own file ({isolated_home}/config/hpcrun/alps.toml)" in explain(run).diagnosis.fix
 
 
 def test_a_job_without_log_has_an_unshared_run_root(recorded):

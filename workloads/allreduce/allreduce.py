@@ -10,7 +10,7 @@ iterations. Both bandwidths are computed from the median, in 10^9 bytes per seco
 
 An allreduce moves at least 2 (p - 1) / p of its bytes in and out of each rank, so the bus bandwidth can be compared
 with the bandwidth of the network for every p (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
-Messages larger than the piece size are also measured "in pieces", as hpcrun.train sends gradients, because this limits
+Messages larger than the chunk size are also measured "in chunks", as hpcrun.train sends gradients, because this limits
 training.
 """
 
@@ -28,7 +28,7 @@ import numpy as np
 
 import hpcrun.train
 from hpcrun.run.job import print_line
-from hpcrun.train.gradients.allreduce import PIECE_BYTES
+from hpcrun.train.gradients.allreduce import CHUNK_BYTES
 from hpcrun.train.ranks.world import mpi_library
 
 if TYPE_CHECKING:
@@ -54,27 +54,27 @@ def main() -> None:
     names = comm.allgather(os.uname().nodename)
     hosts = Counter(names)
     kilobytes = os.environ.get("HPCRUN_FUSION_THRESHOLD_KB")
-    piece_bytes = int(kilobytes) * KIB if kilobytes else PIECE_BYTES
+    chunk_bytes = int(kilobytes) * KIB if kilobytes else CHUNK_BYTES
     print_on_chief = print_line if comm.rank == 0 else lambda _: None
 
     if args.nodes:
         import nodes  # in the folder of this file
 
         write_json(comm, "ranks.json", nodes.describe_ranks(comm))
-    print_on_chief(format_header(dtype, hosts, piece_bytes))
+    print_on_chief(format_header(dtype, hosts, chunk_bytes))
     buffer = allocate(sizes[-1], dtype)  # (largest message,)
     rows = []
     for size in sizes:
         message = buffer[: size // dtype.itemsize]
         row = {"bytes": size, **measure(comm, message, len(message), args.iterations), "in_pieces": None}
-        if 0 < piece_bytes < size:
-            row["in_pieces"] = measure(comm, message, max(piece_bytes // dtype.itemsize, 1), args.iterations)
+        if 0 < chunk_bytes < size:
+            row["in_pieces"] = measure(comm, message, max(chunk_bytes // dtype.itemsize, 1), args.iterations)
         rows.append(row)
         print_on_chief(format_row(row))
 
     print_on_chief("")
     environment = {"mpi": mpi_library(), "ranks": comm.size, "ranks_on_host": hosts, "dtype": dtype.name}
-    write_json(comm, "allreduce.json", {**environment, "piece_bytes": piece_bytes, "sizes": rows})
+    write_json(comm, "allreduce.json", {**environment, "piece_bytes": chunk_bytes, "sizes": rows})
     if args.nodes:
         node_results = nodes.measure(comm, names)
         print_on_chief(nodes.format_tables(node_results))
@@ -85,9 +85,9 @@ def main() -> None:
 def write_json(comm: Any, name: str, content: object) -> None:
     """Write a JSON file to the run directory atomically, on rank 0."""
     if comm.rank == 0 and "HPCRUN_RUN_DIR" in os.environ:
-        draft = Path(os.environ["HPCRUN_RUN_DIR"], f".{name}.new")
-        draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        draft.replace(draft.with_name(name))
+        temporary_file = Path(os.environ["HPCRUN_RUN_DIR"], f".{name}.new")
+        temporary_file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        temporary_file.replace(temporary_file.with_name(name))
 
 
 def allocate(size: int, dtype: np.dtype) -> np.ndarray:
@@ -194,11 +194,15 @@ def parse_size(option: str, text: str, dtype: np.dtype) -> int:
     return size
 
 
-def format_header(dtype: np.dtype, hosts: Counter[str], piece: int) -> str:
+def format_header(dtype: np.dtype, hosts: Counter[str], chunk_bytes: int) -> str:
     """Format the lines before the rows of the table."""
     names = ", ".join(list(hosts)[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")
     ranks_per_host = [str(count) for count in sorted(set(hosts.values()))]
-    pieces = f"{format_size(piece)}, as hpcrun.train sends gradients" if piece else "none: one message per tensor"
+    chunk_text = (
+        f"{format_size(chunk_bytes)}, as hpcrun.train sends gradients"
+        if chunk_bytes
+        else "none: one message per tensor"
+    )
     lines = [
         f"MPI_Allreduce, sum of {dtype.name}, in place, in host memory",
         "",
@@ -206,13 +210,13 @@ def format_header(dtype: np.dtype, hosts: Counter[str], piece: int) -> str:
         f"ranks           {hosts.total()}",
         f"hosts           {len(hosts)} ({names})",
         f"ranks per host  {' or '.join(ranks_per_host)}",
-        f"piece size      {pieces}",
+        f"chunk size      {chunk_text}",
         "",
     ]
     if hosts.total() == 1:
         lines += ["A single rank has no communication: these are the costs of the call alone.", ""]
     lines += [
-        f"{'':21}  {'time of one allreduce':^26}   {'bandwidth':^20}   {'in pieces':^19}".rstrip(),
+        f"{'':21}  {'time of one allreduce':^26}   {'bandwidth':^20}   {'in chunks':^19}".rstrip(),
         format_columns("size", "iterations", "min", "median", "max", "algorithm", "bus", "median", "bus"),
     ]
     return "\n".join(lines)
@@ -222,17 +226,19 @@ def format_row(row: dict[str, Any]) -> str:
     """Format the row of a message size."""
     times = [format_time(row[name]) for name in ("min_us", "median_us", "max_us")]
     rates = [format_bandwidth(row[name]) for name in ("algbw_GBps", "busbw_GBps")]
-    pieces = row["in_pieces"]
-    piece_cells = [format_time(pieces["median_us"]), format_bandwidth(pieces["busbw_GBps"])] if pieces else ["-", "-"]
-    return format_columns(format_size(row["bytes"]), str(row["iterations"]), *times, *rates, *piece_cells)
+    chunked = row["in_pieces"]
+    chunk_cells = (
+        [format_time(chunked["median_us"]), format_bandwidth(chunked["busbw_GBps"])] if chunked else ["-", "-"]
+    )
+    return format_columns(format_size(row["bytes"]), str(row["iterations"]), *times, *rates, *chunk_cells)
 
 
 def format_columns(*cells: str) -> str:
     """Align the cells of a row in columns."""
-    size, iterations, minimum, median, maximum, algorithm, bus, pieces_median, pieces_bus = cells
+    size, iterations, minimum, median, maximum, algorithm, bus, chunked_median, chunked_bus = cells
     first_cells = f"{size:>9}  {iterations:>10}"
     times = f"{minimum:>8} {median:>8} {maximum:>8}"
-    return f"{first_cells}  {times}   {algorithm:>9}  {bus:>9}   {pieces_median:>8}  {pieces_bus:>9}"
+    return f"{first_cells}  {times}   {algorithm:>9}  {bus:>9}   {chunked_median:>8}  {chunked_bus:>9}"
 
 
 def format_size(size: int) -> str:

@@ -1,4 +1,4 @@
-"""Images of hpcrun's TFRecords, of a folder with a folder for each class, or random ones; without TensorFlow."""
+"""Images without TensorFlow: from TFRecords, from a folder with one folder per class, or random images."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class RandomImages(Dataset):
     """Random pixels and classes, for speed measurements only."""
 
     def __init__(self, samples: int, size: int, classes: int, seed: int) -> None:
-        draw = torch.Generator().manual_seed(seed)
-        self.pool = torch.randint(256, (64, size, size, 3), dtype=torch.uint8, generator=draw)  # (64, 224, 224, 3)
-        self.labels = torch.randint(classes, (samples,), generator=draw).tolist()
+        generator = torch.Generator().manual_seed(seed)
+        self.pool = torch.randint(256, (64, size, size, 3), dtype=torch.uint8, generator=generator)  # (64, 224, 224, 3)
+        self.labels = torch.randint(classes, (samples,), generator=generator).tolist()
         self.names = list(map(str, range(classes)))
 
     def __len__(self) -> int:
@@ -54,48 +54,48 @@ class RandomImages(Dataset):
 def read_split(folder: str, split: str, size: int, augment: str, limit: int) -> Images:
     """Find the images of `train` or `validation`, the first `limit` of them (0: all); every rank must call this."""
 
-    def gather(part: object) -> list:
-        parts = [part] * dist.get_world_size()
-        dist.all_gather_object(parts, part)
-        return parts
+    def gather(local_object: object) -> list:
+        objects = [local_object] * dist.get_world_size()
+        dist.all_gather_object(objects, local_object)
+        return objects
 
-    place = {"rank": dist.get_rank(), "ranks": dist.get_world_size(), "gather": gather}
-    return Images(image_reader.read_split(folder, split, size=size, augment=augment, limit=limit, **place))
+    ranks = {"rank": dist.get_rank(), "ranks": dist.get_world_size(), "gather": gather}
+    return Images(image_reader.read_split(folder, split, size=size, augment=augment, limit=limit, **ranks))
 
 
 class Shards(Sampler):
-    """This rank's samples of every batch; all ranks together take the batches that one process would.
+    """This rank's shard of every batch; a batch is the same on any number of ranks.
 
     Args:
         samples: The number of images.
-        batch: The number of images of a batch, over all ranks.
+        batch_size: The global batch size, over all ranks.
         seed: The seed of the order; None keeps the order, and the last batch, which may be smaller.
-        first: The number of batches to leave out, which were done before an interruption.
+        first_batch: The number of batches to skip, which were trained before an interruption.
     """
 
-    def __init__(self, samples: int, batch: int, seed: int | None = None, first: int = 0) -> None:
-        self.samples, self.batch, self.seed, self.first = samples, batch, seed, first
+    def __init__(self, samples: int, batch_size: int, seed: int | None = None, first_batch: int = 0) -> None:
+        self.samples, self.batch_size, self.seed, self.first_batch = samples, batch_size, seed, first_batch
 
     def __len__(self) -> int:
-        count = self.samples / self.batch
-        return (math.ceil(count) if self.seed is None else math.floor(count)) - self.first
+        count = self.samples / self.batch_size
+        return (math.ceil(count) if self.seed is None else math.floor(count)) - self.first_batch
 
     def __iter__(self) -> Iterator[list[int]]:
         order = torch.arange(self.samples)
         if self.seed is not None:
             order = torch.randperm(self.samples, generator=torch.Generator().manual_seed(self.seed))
-        for number in range(self.first, self.first + len(self)):
-            batch = order[number * self.batch : (number + 1) * self.batch]
+        for number in range(self.first_batch, self.first_batch + len(self)):
+            batch = order[number * self.batch_size : (number + 1) * self.batch_size]
             yield batch[dist.get_rank() :: dist.get_world_size()].tolist()
 
 
 def load(dataset: Dataset, shards: Shards, workers: int, device: torch.device) -> DataLoader:
     """Return the batches of this rank: images (b, size, size, 3), uint8, and labels (b,)."""
-    pins = device.type == "cuda"
-    return DataLoader(dataset, batch_sampler=shards, num_workers=workers, pin_memory=pins, collate_fn=collate)
+    pin_memory = device.type == "cuda"
+    return DataLoader(dataset, batch_sampler=shards, num_workers=workers, pin_memory=pin_memory, collate_fn=collate)
 
 
 def collate(samples: list[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return samples as a batch; a rank may have none of the last one."""
+    """Return samples as a batch, which may be empty: the last batch may have fewer samples than ranks."""
     labels = torch.tensor([label for _, label in samples], dtype=torch.long)
     return torch.stack([pixels for pixels, _ in samples]) if samples else torch.empty(0), labels

@@ -1,8 +1,8 @@
 """ResNet-50 on ImageNet or the user's images with PyTorch's DistributedDataParallel: NCCL on GPUs, gloo on CPUs.
 
 The defaults are the recipe of Goyal et al., "Accurate, Large Minibatch SGD" (arXiv:1706.02677, sections 2 and 5.1), as
-for the workload resnet50: a rate of 0.1 for each 256 images of the batch, reached over 5 of 90 epochs, a tenth of it
-after 30, 60 and 80 of them, and a weight decay of 0.0001.
+for the workload resnet50: a learning rate of 0.1 per 256 images of the batch with a warm-up of 5 epochs, a tenth of the
+rate after 30, 60 and 80 of 90 epochs, and a weight decay of 0.0001.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ if file and file.exists():
     epoch, step, epoch_metrics = checkpoint["epoch"], checkpoint["step"], checkpoint["last"]
     if rank == 0:
         totals += checkpoint["totals"]
-        print(f"from {file}: {epoch} epochs and {step} batches of the next are done", flush=True)
+        print(f"from {file}: {epoch} epochs and {step} batches of the next epoch are done", flush=True)
 model = DistributedDataParallel(network)
 
 
@@ -106,9 +106,11 @@ def save(epoch: int, step: int) -> None:
     if file and rank == 0:
         file.parent.mkdir(exist_ok=True)
         state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
-        draft = file.with_name(".training.pt")
-        torch.save({**state, "epoch": epoch, "step": step, "last": epoch_metrics, "totals": summed_totals}, draft)
-        draft.replace(file)
+        temporary_file = file.with_name(".training.pt")
+        torch.save(
+            {**state, "epoch": epoch, "step": step, "last": epoch_metrics, "totals": summed_totals}, temporary_file
+        )
+        temporary_file.replace(file)
 
 
 def average_statistics() -> None:
@@ -140,8 +142,8 @@ def measure(logits: torch.Tensor, y: torch.Tensor, losses: torch.Tensor) -> torc
 
 saved_at = time.monotonic()
 while epoch < epochs:
-    begin, first = time.perf_counter(), step
-    shards = images.Shards(len(training), args.batch_size, args.seed + epoch, first)
+    start_time, first_step = time.perf_counter(), step
+    shards = images.Shards(len(training), args.batch_size, args.seed + epoch, first_step)
     torch.manual_seed(args.seed + 1000 * epoch + rank)  # of crops and flips
     model.train()
     for pixels, labels in images.load(training, shards, args.workers, device):
@@ -161,15 +163,15 @@ while epoch < epochs:
         progress = {"epoch": epoch + 1, "epochs": epochs, "step": step, "steps": steps, "batch_size": args.batch_size}
         hpcrun.run.heartbeat(**progress, loss=losses / len(y))
         if args.log_every and step % args.log_every == 0 and rank == 0:
-            rate = (step - first) * args.batch_size / (time.perf_counter() - begin)
+            rate = (step - first_step) * args.batch_size / (time.perf_counter() - start_time)
             print(f"step {epoch * steps + step}, loss = {losses / len(y):.2f} ({rate:.1f} images/s)", flush=True)
         if step % 10 == 0 and step < steps and (number := stop_signal()):
             save(epoch, step)
             if rank == 0:
-                print(f"stopped in epoch {epoch + 1}, after {step} batches; to go on, start it again", flush=True)
+                print(f"stopped in epoch {epoch + 1}, after {step} batches; start it again to continue", flush=True)
             sys.exit(128 + number)
 
-    rate = (step - first) * args.batch_size / (time.perf_counter() - begin)
+    rate = (step - first_step) * args.batch_size / (time.perf_counter() - start_time)
     average_statistics()
     dist.all_reduce(totals)
     epoch_metrics = {"loss": (totals[0] / totals[2]).item(), "accuracy": (totals[1] / totals[2]).item()}
@@ -188,7 +190,7 @@ while epoch < epochs:
         epoch_metrics |= {"val_loss": (totals[0] / totals[2]).item(), "val_accuracy": (totals[1] / totals[2]).item()}
     totals.zero_()
     epoch, step = epoch + 1, 0
-    seconds = time.perf_counter() - begin
+    seconds = time.perf_counter() - start_time
     hpcrun.run.log_metrics(epoch, epochs, **epoch_metrics, images_per_second=rate, seconds=round(seconds, 3))
     number = stop_signal()
     is_due = torch.tensor(time.monotonic() - saved_at > 600, device=device)

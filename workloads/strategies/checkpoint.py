@@ -34,10 +34,10 @@ class Checkpoint:
         values = {f"v{number}": keras.ops.convert_to_numpy(each) for number, each in enumerate(self.variables)}
         if self.writes and self.file:
             self.file.parent.mkdir(mode=0o700, exist_ok=True)
-            draft = self.file.with_suffix(".new")
-            with draft.open("wb") as file:
+            temporary_file = self.file.with_suffix(".new")
+            with temporary_file.open("wb") as file:
                 np.savez(file, epoch=epoch, step=step, **values)
-            draft.replace(self.file)
+            temporary_file.replace(self.file)
 
     def read(self) -> tuple[int, int]:
         """Set the variables to the values in the file, if it exists.

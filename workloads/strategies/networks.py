@@ -57,22 +57,22 @@ class Images:
     classes: int
 
     def batches(self, size: int, *, shard: tuple[int, int] = (1, 0), seed: int | None = None) -> tf.data.Dataset:
-        """Return batches of a part of the images.
+        """Return batches of a shard of the images.
 
         Args:
             size: The size of a batch.
-            shard: The number of parts, and the index of this part.
+            shard: The number of shards, and the index of this shard.
             seed: The seed of a shuffle, with which an incomplete last batch is dropped; None: all images in order.
         """
         dataset = tf.data.Dataset.from_tensor_slices((self.x, self.y))
         if seed is not None:
-            # shuffle equally on all workers, before they take their parts
+            # shuffle equally on all workers, before they take their shards
             dataset = dataset.shuffle(len(self.x), seed=seed)
         return dataset.shard(*shard).batch(size, drop_remainder=seed is not None).prefetch(2)
 
 
 def load(args: argparse.Namespace) -> tuple[Images, Images]:
-    """Return training images, and a fifth of the digits, or a fifth as many random images, for validation."""
+    """Return the images for training and for validation: a fifth of the digits, or a fifth as many random images."""
     draw = np.random.default_rng(args.seed)
     dataset = args.dataset or {"lenet5": "digits", "resnet50": "synthetic"}[args.model]
     if dataset == "digits":

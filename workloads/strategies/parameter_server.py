@@ -1,6 +1,6 @@
 """A custom training loop for ParameterServerStrategy: the chief schedules steps; workers do not wait for each other.
 
-Keras 3's `fit` does not work with ParameterServerStrategy, and nor do its partitioned variables
+Keras 3's `fit` does not work with ParameterServerStrategy, and its partitioned variables do not work either
 (https://www.tensorflow.org/tutorials/distribute/parameter_server_training#training_with_custom_training_loop).
 """
 

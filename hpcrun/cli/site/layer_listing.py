@@ -56,7 +56,7 @@ def _version_facts(layer: Layer) -> dict[str, Any]:
         return {}
     folder = layer.content_folder
     version = repositories.read_version(folder) if folder else None
-    repository = repositories.layer_home(layer.name) / "repository"
+    repository = repositories.added_layer_folder(layer.name) / "repository"
     facts: dict[str, Any] = {"url": layer.url, "ref": layer.ref, "commit": None, "tag": None, "date": None}
     facts["follows"] = repositories.describe_ref(repository, layer.ref)
     if not version:

@@ -122,7 +122,7 @@ def _format_newer_tag(change: Change) -> str:
     """Return a message about a newer tag, if the layer follows a tag; empty if there is none."""
     from hpcrun.sites import repositories
 
-    newest_tag = repositories.newest_tag(repositories.layer_home(change.layer.name) / "repository")
+    newest_tag = repositories.newest_tag(repositories.added_layer_folder(change.layer.name) / "repository")
     follows_tag = change.version and change.layer.ref == change.version.tag
     if not follows_tag or newest_tag in {None, change.layer.ref}:
         return ""

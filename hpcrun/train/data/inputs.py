@@ -72,7 +72,7 @@ def shard_input(
         HpcrunError: The type of the data is not supported, or the ranks' data differ.
     """
     if is_tf_dataset(x):
-        _require_alone(x, (y, sample_weight, batch_size))
+        _require_unset(x, (y, sample_weight, batch_size))
         if hasattr(x, "epochs"):
             x.epochs.done, x.epochs.skip = x.epochs.done + first_epoch, skip_batches
             return _from_shards(x, class_weight, drop_batches)
@@ -102,7 +102,7 @@ def shard_input(
     elif isinstance(x, list):
         raise HpcrunError("x is a list of objects that are not arrays", hint=_array_hint("x", x))
     elif (hasattr(x, "__iter__") or isinstance(x, keras.utils.PyDataset)) and not _is_scipy_sparse(x):
-        _require_alone(x, (y, sample_weight, batch_size))
+        _require_unset(x, (y, sample_weight, batch_size))
         stream = python_data.shard_batches(x, order, distribute=distribute)
     else:
         raise HpcrunError(
@@ -201,17 +201,17 @@ def _from_stream(stream: python_data.ShardStream, first_epoch: int, drop_batches
             source = _skip_batches(source, drop_batches)
         return ShardedInput(source, stream.spec.data, stream.steps)
     if drop_batches and stream.steps is not None:
-        raise _lost_position()
+        raise _unknown_position_error()
     return ShardedInput(python_data.ShardDataAdapter(stream, first_epoch, drop_batches), stream.spec.data, stream.steps)
 
 
 def _skip_batches(dataset: Data, drop_batches: int) -> Data:
     if int(dataset.cardinality()) >= 0:
-        raise _lost_position()
+        raise _unknown_position_error()
     return dataset.skip(drop_batches)
 
 
-def _lost_position() -> HpcrunError:
+def _unknown_position_error() -> HpcrunError:
     return HpcrunError(
         "a checkpoint cannot resume in a finite data set whose epochs steps_per_epoch changes",
         hint="leave steps_per_epoch out, or repeat the data: dataset.repeat()",
@@ -240,7 +240,7 @@ def _is_scipy_sparse(value: Data) -> bool:
     return hasattr(value, "toarray")
 
 
-def _require_alone(x: Data, other_arguments: Data) -> None:
+def _require_unset(x: Data, other_arguments: Data) -> None:
     for name, value in zip(("y", "sample_weight", "batch_size"), other_arguments, strict=True):
         if value is not None:
             raise HpcrunError(

@@ -64,7 +64,7 @@ def shard_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, d
 
     spec = Shard(
         unpack_single(keras.tree.map_structure(lambda a: keras.KerasTensor((None, *a.shape[1:]), a.dtype), data)),
-        _SHARE,
+        _SHARE_SPEC,
     )
     return ShardStream(epoch, -(-samples // batch_size), spec)
 
@@ -126,7 +126,7 @@ def shard_batches(batches: Data, seed: int | None, *, distribute: bool = True, p
         keras.tree.map_structure(_common_spec, *(batch[:1] if predict else batch for batch in first_batches))
     )
     positions = keras.KerasTensor((None,), "int64")
-    return ShardStream(epoch, steps, PredictShard(spec, positions) if predict else Shard(spec, _SHARE))
+    return ShardStream(epoch, steps, PredictShard(spec, positions) if predict else Shard(spec, _SHARE_SPEC))
 
 
 def weigh_classes(stream: ShardStream, class_weight: Mapping[int, float]) -> ShardStream:
@@ -226,7 +226,7 @@ class ShardDataAdapter(DataAdapter):  # type: ignore[misc]  # keras is untyped
     has_partial_batch = partial_batch_size = None
 
 
-_SHARE = keras.KerasTensor((), "float32")
+_SHARE_SPEC = keras.KerasTensor((), "float32")
 
 
 def _py_dataset_epoch(batches: keras.utils.PyDataset, seed: int | None, epoch_number: int) -> Iterator[Data]:

@@ -1,7 +1,7 @@
 """Sharding of batches: the division of a batch's samples among the ranks.
 
-Rank r of p takes samples r, r + p, r + 2p, ... of a batch of B samples: B // p samples, or one more on the first B % p
-ranks (Tarantella's rule). The gradient of rank r, which has b_r samples, has the weight b_r / B. A rank without a
+Rank r of p takes samples r, r + p, r + 2p and so on of a batch of B samples: B // p samples, or one more on the first B
+% p ranks (Tarantella's rule). The gradient of rank r, which has b_r samples, has the weight b_r / B. A rank without a
 sample (in a last batch of fewer samples than ranks) computes on a placeholder sample with weight 0, because many layers
 turn an empty batch into NaN.
 """

@@ -146,26 +146,26 @@ def shard_arrays(
         numbered_shards = reduce(tf.data.Dataset.concatenate, shards).enumerate()
         return numbered_shards.map(without_autograph(lambda number, part: (part, epoch_seed, number < skip)))
 
-    def take(part: Shard, epoch_seed: tf.Tensor, is_skipped: tf.Tensor) -> Shard:
-        arrays_of_shard = keras.tree.map_structure(lambda t: tf.gather(t, part.data), data)
+    def read_shard(shard: Shard, epoch_seed: tf.Tensor, is_skipped: tf.Tensor) -> Shard:
+        arrays_of_shard = keras.tree.map_structure(lambda t: tf.gather(t, shard.data), data)
         if load:
             loaded_positions = slice(
-                None, tf.where(is_skipped, 1, tf.size(part.data))
+                None, tf.where(is_skipped, 1, tf.size(shard.data))
             )  # load only one sample of a batch that is skipped
             x = keras.tree.map_structure(lambda t: t[loaded_positions], arrays_of_shard[0])
-            sample_numbers = tf.cast(part.data[loaded_positions], tf.int32)
+            sample_numbers = tf.cast(shard.data[loaded_positions], tf.int32)
             seeds = (
                 {"seeds": tf.stack([tf.fill(tf.shape(sample_numbers), epoch_seed), sample_numbers], 1)}
                 if load_seed is not None
                 else {}
             )
             arrays_of_shard = (load(x, **seeds), *arrays_of_shard[1:])
-        return Shard(unpack_single(arrays_of_shard), part.share)
+        return Shard(unpack_single(arrays_of_shard), shard.share)
 
     epoch = tf.data.Dataset.from_tensors(0).map(without_autograph(order)).flat_map(without_autograph(make_shards))
     parallel_calls = world().threads if load else None
     epoch = epoch.apply(tf.data.experimental.assert_cardinality(steps))
-    shards = set_options(epoch.map(without_autograph(take), num_parallel_calls=parallel_calls))
+    shards = set_options(epoch.map(without_autograph(read_shard), num_parallel_calls=parallel_calls))
     shards.epochs = epochs
     return shards
 

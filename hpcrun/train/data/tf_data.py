@@ -57,7 +57,7 @@ def shard_predict_dataset(batched: tf.data.Dataset) -> tf.data.Dataset:
         A dataset of `PredictShard`.
 
     Raises:
-        HpcrunError: As `shard_dataset`.
+        HpcrunError: See `shard_dataset`.
     """
 
     def number_samples(first_index: tf.Tensor, batch: Data) -> tuple[tf.Tensor, PredictShard]:
@@ -91,8 +91,8 @@ def from_generator(
 
     Args:
         generate: The generator function, called once per epoch.
-        spec: The structure of an item, with a `keras.KerasTensor` for each array.
-        steps: Number of items per epoch; None if unknown.
+        spec: The structure of a shard, with a `keras.KerasTensor` for each array.
+        steps: Number of shards per epoch; None if unknown.
     """
     signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), spec)
     epoch = tf.data.Dataset.from_generator(generate, output_signature=signature)
@@ -114,12 +114,12 @@ def weigh_classes(shards: tf.data.Dataset, class_weight: Mapping[int, float]) ->
     check_unweighted(shards.element_spec.data)
     table = class_weight_table(class_weight)
 
-    def weigh(part: Shard) -> Shard:
-        x, y = part.data
+    def weigh(shard: Shard) -> Shard:
+        x, y = shard.data
         classes = tf.argmax(y, -1) if len(y.shape) > 1 and y.shape[-1] != 1 else tf.reshape(tf.cast(y, tf.int64), [-1])
         clipped_classes = tf.minimum(classes, len(table) - 1)
         weights = tf.where(classes < len(table), tf.gather(table, clipped_classes), tf.ones((), table.dtype))  # (b,)
-        return Shard((x, y, weights), part.share)
+        return Shard((x, y, weights), shard.share)
 
     return shards.map(without_autograph(weigh))
 

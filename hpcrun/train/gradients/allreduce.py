@@ -12,16 +12,16 @@ from hpcrun.train.gradients.buffers import ALIGNMENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hpcrun.train.gradients.buffers import Piece
+    from hpcrun.train.gradients.buffers import Chunk
     from hpcrun.train.types import Comm
 
     Array = np.ndarray[Any, Any]
     Call = Callable[..., None]
 
-# An Allreduce of a whole model touches new pages of MPI's temporary buffers in every step. Pieces of this size stay in
-# the cache, and were three times as fast (102 MB between two ranks: 29 to 34 ms whole, 8 to 10 ms in pieces). Two
-# hosts: 79 ms in pieces, 122 ms whole over TCP without a rate limit; 87 and 112 ms at 10 Gbit/s; 858 and 866 at 1.
-PIECE_BYTES = 2 * 2**20
+# An Allreduce of a whole model touches new pages of MPI's temporary buffers in every step. Chunks of this size stay in
+# the cache, and were three times as fast (102 MB between two ranks: 29 to 34 ms whole, 8 to 10 ms in chunks). Two
+# hosts: 79 ms in chunks, 122 ms whole over TCP without a rate limit; 87 and 112 ms at 10 Gbit/s; 858 and 866 at 1.
+CHUNK_BYTES = 2 * 2**20
 POLL_SECONDS = 5e-5  # s
 
 
@@ -46,32 +46,32 @@ class AllReduce:
 
     Attributes:
         exact: Whether numbers are sent unrounded, as the header of a reduction must be.
-        piece: Default size of a message in bytes.
+        chunk_bytes: Default size of a message in bytes.
     """
 
     exact = True
-    piece = PIECE_BYTES
+    chunk_bytes = CHUNK_BYTES
 
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         self.comm = comm
         self.call = call
 
-    def sum(self, piece: Array) -> None:
+    def sum(self, chunk: Array) -> None:
         """Replace an array by its sum over the ranks, bit-identical on all ranks. Collective.
 
         Args:
-            piece: This rank's contiguous array, of the same size on all ranks; overwritten.
+            chunk: This rank's contiguous array, of the same size on all ranks; overwritten.
         """
         from mpi4py import MPI
 
-        self.call(self.comm, "Allreduce", MPI.IN_PLACE, piece)
+        self.call(self.comm, "Allreduce", MPI.IN_PLACE, chunk)
 
-    def memory(self, size: int, piece: int, dtype: np.dtype[Any]) -> tuple[Array, list[Array], list[list[Array]]]:  # noqa: ARG002
+    def memory(self, size: int, chunk_size: int, dtype: np.dtype[Any]) -> tuple[Array, list[Array], list[list[Array]]]:  # noqa: ARG002
         """Allocate memory for the numbers of a buffer. Collective.
 
         Args:
             size: How many numbers the buffer has.
-            piece: How many numbers the largest message has.
+            chunk_size: How many numbers the largest message has.
             dtype: The dtype of the numbers.
 
         Returns:
@@ -82,16 +82,16 @@ class AllReduce:
         offset = (-memory.ctypes.data % ALIGNMENT) // dtype.itemsize
         return memory[offset : offset + size], [], []
 
-    def reduce(self, piece: Piece) -> None:
-        """Sum the packed values of all ranks into `piece.sums`.
+    def reduce(self, chunk: Chunk) -> None:
+        """Sum the packed values of all ranks into `chunk.sums`.
 
         Args:
-            piece: A piece of a buffer that `memory` allocated; the same object for the same gradients in each step.
+            chunk: A chunk of a buffer that `memory` allocated; the same object for the same gradients in each step.
         """
-        self.sum(piece.sums)
+        self.sum(chunk.sums)
 
     def state(self) -> list[Array]:
-        """Return the state that this rank keeps between steps, such as the rounding errors of each `Piece`."""
+        """Return the state that this rank keeps between steps, such as the rounding errors of each `Chunk`."""
         return []
 
     def restore(self, states: Sequence[Sequence[Array]]) -> None:

@@ -20,16 +20,16 @@ ALIGNMENT = 64  # bytes; TensorFlow adopts an array without a copy only with thi
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class Chunk:
     """The part of a buffer that one message sends.
 
     Attributes:
         packed: The memory in which this rank packs its values.
         sums: The memory of the sums over the ranks; may be the same memory as `packed`.
         rank_buffers: The packed values of each rank; empty unless all ranks can read them.
-        segments: For each gradient in the piece: its number, a slice of its values (None: all), and their memory.
-        must_complete: Whether the sums must be complete after `reduce`: true for the first piece, which has the header,
-            and for the last piece.
+        segments: For each gradient in the chunk: its number, a slice of its values (None: all), and their memory.
+        must_complete: Whether the sums must be complete after `reduce`: true for the first chunk, which has the header,
+            and for the last chunk.
     """
 
     packed: Array
@@ -44,36 +44,36 @@ class Buffer:
 
     Args:
         gradients: Gradients of equal dtype, which give the shapes.
-        piece: Size of a message in bytes; 0: one message per tensor.
+        chunk_bytes: Size of a message in bytes; 0: one message per tensor.
         memory: The function that allocates the memory, such as `AllReduce.memory`.
         with_header: Whether the buffer begins with a header.
         exact: Whether values are sent unrounded; if not, the header is sent as a separate message.
 
     Attributes:
         views: The sum of each gradient, as a view of the memory.
-        pieces: The messages in the order of sending; the first message begins with the header.
+        chunks: The messages in the order of sending; the first message begins with the header.
     """
 
     def __init__(
-        self, gradients: Sequence[Array], piece: int, memory: Memory, *, with_header: bool, exact: bool = True
+        self, gradients: Sequence[Array], chunk_bytes: int, memory: Memory, *, with_header: bool, exact: bool = True
     ) -> None:
         dtype = gradients[0].dtype
         unit_size = ALIGNMENT // dtype.itemsize  # numbers between two aligned addresses
         header = unit_size if with_header else 0
         starts = [int(s) for s in header + np.cumsum([0, *(-(-g.size // unit_size) * unit_size for g in gradients)])]
-        values_per_piece, size = piece // dtype.itemsize, starts[-1]
-        cuts = [*range(values_per_piece, size, values_per_piece), size] if values_per_piece else starts[1:]
+        values_per_chunk, size = chunk_bytes // dtype.itemsize, starts[-1]
+        cuts = [*range(values_per_chunk, size, values_per_chunk), size] if values_per_chunk else starts[1:]
         bounds = [(start, stop) for start, stop in pairwise([0, *([] if exact else [header]), *cuts]) if start < stop]
         sums, slots, rank_buffers = memory(size, max((stop - start for start, stop in bounds), default=0), dtype)
         self.views = [sums[s : s + g.size].reshape(g.shape) for s, g in zip(starts[:-1], gradients, strict=True)]
-        self.pieces = []
+        self.chunks = []
         for number, (start, stop) in enumerate(bounds):
             slot = number % len(slots) if slots else 0
             packed = slots[slot][: stop - start] if slots else sums[start:stop]
             segments = list(_segments(gradients, starts, start, packed))
             views_of_ranks = [slots_of_rank[slot][: stop - start] for slots_of_rank in rank_buffers]
             must_complete = number in {0, len(bounds) - 1}
-            self.pieces.append(Piece(packed, sums[start:stop], views_of_ranks, segments, must_complete))
+            self.chunks.append(Chunk(packed, sums[start:stop], views_of_ranks, segments, must_complete))
 
 
 def _segments(gradients: Sequence[Array], starts: Sequence[int], start: int, packed: Array) -> Iterator[Segment]:

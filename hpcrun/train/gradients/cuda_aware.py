@@ -69,7 +69,7 @@ class TorchReducer(Reducer):
     def __init__(self, comm: Comm) -> None:
         super().__init__(comm, allreduce=AllReduce(comm))
         self._flats: dict[tuple[Any, ...], Data] = {}
-        (self._header,) = Buffer([np.zeros(0, np.float32)], 0, self.allreduce.memory, with_header=True).pieces
+        (self._header,) = Buffer([np.zeros(0, np.float32)], 0, self.allreduce.memory, with_header=True).chunks
 
     def __call__(
         self, gradients: Sequence[Data], share: float, group: int = 0, is_last_group: bool = True
@@ -97,7 +97,7 @@ class TorchReducer(Reducer):
                 require_cuda_support()
             self._flats[key] = torch.empty(sum(sizes), dtype=first_gradient.dtype, device=first_gradient.device)
             checked_barrier("the first gradients' allreduce")
-        flat, self._header_piece = self._flats[key], self._header
+        flat, self._header_chunk = self._flats[key], self._header
         with waiting("the gradients' allreduce of step", self.steps + 1), torch.no_grad():
             if group == 0:
                 self._reduce_header(self._header, share, has_ended=False)
@@ -106,7 +106,7 @@ class TorchReducer(Reducer):
             flat.mul_(share)
             if flat.is_cuda:
                 torch.cuda.synchronize(flat.device)  # MPI does not wait for CUDA streams
-            for piece in flat.split(self.piece // flat.element_size() or len(flat)):
-                self.allreduce.sum(piece)
+            for chunk in flat.split(self.chunk_bytes // flat.element_size() or len(flat)):
+                self.allreduce.sum(chunk)
         self.steps += is_last_group
         return [part.view(g.shape) for part, g in zip(flat.split(sizes), gradients, strict=True)]

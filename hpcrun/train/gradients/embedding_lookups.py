@@ -78,12 +78,12 @@ def _split_indices(indices: tf.Tensor) -> list[tf.Tensor]:
     if op.type == "Identity":
         return _split_indices(op.inputs[0])
     if op.type == "ConcatV2":
-        return [piece for part in op.inputs[:-1] for piece in _split_indices(part)]
+        return [index for part in op.inputs[:-1] for index in _split_indices(part)]
     if op.type in _FUNCTION_CALL_OPS and (function := _function_graph(op)):
-        pieces = _split_indices(function.outputs[indices.value_index])
+        split_indices = _split_indices(function.outputs[indices.value_index])
         inlining = _Inlining(function, op)
-        if len(pieces) > 1 and all(map(inlining.is_possible, pieces)):
-            return [piece for part in pieces for piece in _split_indices(inlining.copy(part))]
+        if len(split_indices) > 1 and all(map(inlining.is_possible, split_indices)):
+            return [index for part in split_indices for index in _split_indices(inlining.copy(part))]
     return [indices]
 
 

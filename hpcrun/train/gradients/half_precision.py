@@ -36,18 +36,18 @@ class HalfPrecisionAllReduce(AllReduce):
         self._memory: dict[int, Array] = {}
         self._scratch = np.empty(CACHE_VALUES, np.float32)
 
-    def sum(self, piece: Array) -> None:
+    def sum(self, chunk: Array) -> None:
         """Replace an array by its sum over the ranks, bit-identical on all ranks. Collective.
 
         Args:
-            piece: This rank's contiguous array, of the same size on all ranks; overwritten.
+            chunk: This rank's contiguous array, of the same size on all ranks; overwritten.
         """
         ranks, rank = self.comm.size, self.comm.rank
-        if piece.dtype != np.float32 or ranks == 1:
-            super().sum(piece)
+        if chunk.dtype != np.float32 or ranks == 1:
+            super().sum(chunk)
             return
-        size = -(-piece.size // ranks)  # numbers in a shard; the last shards may be shorter or empty
-        shards = [piece[r * size : (r + 1) * size] for r in range(ranks)]
+        size = -(-chunk.size // ranks)  # numbers in a shard; the last shards may be shorter or empty
+        shards = [chunk[r * size : (r + 1) * size] for r in range(ranks)]
         if size not in self._memory:
             self._memory[size] = np.zeros((2, ranks, size), np.uint16)
         outgoing, incoming = self._memory[size]

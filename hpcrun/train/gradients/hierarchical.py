@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.train.gradients.allreduce import AllReduce, call_blocking
-from hpcrun.train.gradients.buffers import Piece
+from hpcrun.train.gradients.buffers import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -44,21 +44,21 @@ class HierarchicalAllReduce(AllReduce):
         ]
         self.exact = self.across.exact
         self._memory: dict[tuple[Any, int], Array] = {}
-        self._shards: dict[Piece, Piece] = {}
+        self._shards: dict[Chunk, Chunk] = {}
 
-    def reduce(self, piece: Piece) -> None:
-        """Sum the packed values of all ranks into `piece.sums`.
+    def reduce(self, chunk: Chunk) -> None:
+        """Sum the packed values of all ranks into `chunk.sums`.
 
         Args:
-            piece: A piece of a buffer that `memory` allocated.
+            chunk: A chunk of a buffer that `memory` allocated.
         """
-        ranks, values = self.local.size, piece.sums
+        ranks, values = self.local.size, chunk.sums
         counts = [values.size // ranks + (r < values.size % ranks) for r in range(ranks)]
-        if piece not in self._shards:
+        if chunk not in self._shards:
             key = values.dtype, counts[self.local.rank]
             memory = self._memory.setdefault(key, np.empty(key[1], values.dtype))  # stays in the cache
-            self._shards[piece] = Piece(memory, memory, [], [], must_complete=True)
-        shard = self._shards[piece]
+            self._shards[chunk] = Chunk(memory, memory, [], [], must_complete=True)
+        shard = self._shards[chunk]
         self.call(self.local, "Reduce_scatter", values, shard.packed, counts)
         self.across.reduce(shard)
         self.call(self.local, "Allgatherv", shard.sums, [values, counts])

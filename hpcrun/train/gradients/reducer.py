@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcrun.train.gradients.allreduce import Call
-    from hpcrun.train.gradients.buffers import Piece
+    from hpcrun.train.gradients.buffers import Chunk
     from hpcrun.train.types import Comm
 
     Array = np.ndarray[Any, Any]
@@ -39,8 +39,8 @@ class Reducer:
 
     Args:
         comm: The MPI communicator of the participating ranks.
-        piece: Size of a message in bytes; 0: one message per tensor. Default: ``$HPCRUN_FUSION_THRESHOLD_KB``, or the
-            default of `allreduce`.
+        chunk_bytes: Size of a message in bytes; 0: one message per tensor. Default: ``$HPCRUN_FUSION_THRESHOLD_KB``, or
+            the default of `allreduce`.
         allreduce: The allreduce of a message (default: `choose_allreduce`).
         overlap: Whether the backward pass continues during the allreduce. If so, a step's gradients are reduced in
             groups, and the waiting thread does not keep its core busy.
@@ -59,20 +59,20 @@ class Reducer:
     on_device = False
 
     def __init__(
-        self, comm: Comm, piece: int | None = None, allreduce: AllReduce | None = None, *, overlap: bool = False
+        self, comm: Comm, chunk_bytes: int | None = None, allreduce: AllReduce | None = None, *, overlap: bool = False
     ) -> None:
         self.comm = comm
         self.overlap = overlap
         call = call_polling if overlap else call_blocking
         self.allreduce = allreduce or _choose_allreduce(comm, call)
         self._exact_allreduce = AllReduce(comm, call)
-        self.piece = _piece_size(self.allreduce.piece) if piece is None else piece
+        self.chunk_bytes = _chunk_size(self.allreduce.chunk_bytes) if chunk_bytes is None else chunk_bytes
         self.steps = 0
         self.stop_requested = self.stop_agreed = self.exit_requested = self.exit_agreed = False
         self.keepalive: list[Any] = []
         self.values_to_compare: dict[str, object] = {}
         self._buffers: dict[tuple[Any, ...], Buffer] = {}
-        self._header_piece: Piece | None = None
+        self._header_chunk: Chunk | None = None
 
     def __call__(
         self, gradients: Sequence[Array], share: float, group: int = 0, is_last_group: bool = True
@@ -95,22 +95,22 @@ class Reducer:
         if key not in self._buffers:
             checked_barrier("the first gradients' allreduce")  # ranks reach their first step at different times
             self._buffers[key] = Buffer(
-                gradients, self.piece, self.allreduce.memory, with_header=group == 0, exact=self.allreduce.exact
+                gradients, self.chunk_bytes, self.allreduce.memory, with_header=group == 0, exact=self.allreduce.exact
             )
         buffer = self._buffers[key]
         weight = gradients[0].dtype.type(share)
         with waiting("the gradients' allreduce of step", self.steps + 1):
-            for piece in buffer.pieces:
-                for number, values, memory in piece.segments:
+            for chunk in buffer.chunks:
+                for number, values, memory in chunk.segments:
                     gradient = gradients[number]
                     np.multiply(gradient if values is None else gradient.reshape(-1)[values], weight, out=memory)
-                # Send the piece while it is in the cache.
-                if group == 0 and piece is buffer.pieces[0]:
-                    self._header_piece = piece
-                    self._reduce_header(piece, share, has_ended=False)
-                    self._read_header(piece, self.steps + 1)
+                # Send the chunk while it is in the cache.
+                if group == 0 and chunk is buffer.chunks[0]:
+                    self._header_chunk = chunk
+                    self._reduce_header(chunk, share, has_ended=False)
+                    self._read_header(chunk, self.steps + 1)
                 else:
-                    self.allreduce.reduce(piece)
+                    self.allreduce.reduce(chunk)
         self.steps += is_last_group
         return buffer.views
 
@@ -120,20 +120,20 @@ class Reducer:
         Raises:
             HpcrunError: Some ranks have more batches.
         """
-        if self._header_piece:
+        if self._header_chunk:
             with waiting("the end of the epoch"):
-                self._reduce_header(self._header_piece, 0, has_ended=True)
-            self._read_header(self._header_piece, self.steps)
+                self._reduce_header(self._header_chunk, 0, has_ended=True)
+            self._read_header(self._header_chunk, self.steps)
 
-    def _reduce_header(self, piece: Piece, share: float, *, has_ended: bool) -> None:
+    def _reduce_header(self, chunk: Chunk, share: float, *, has_ended: bool) -> None:
         if not has_ended:
             record_share(share)
-        header = piece.packed
+        header = chunk.packed
         header[0], header[1], header[2], header[3] = share, self.stop_requested, self.exit_requested, has_ended
-        (self.allreduce if self.allreduce.exact else self._exact_allreduce).reduce(piece)
+        (self.allreduce if self.allreduce.exact else self._exact_allreduce).reduce(chunk)
 
-    def _read_header(self, piece: Piece, steps: int) -> None:
-        shares, stop_requests, exit_requests, ended_ranks = piece.sums[:4].tolist()
+    def _read_header(self, chunk: Chunk, steps: int) -> None:
+        shares, stop_requests, exit_requests, ended_ranks = chunk.sums[:4].tolist()
         self.stop_agreed, self.exit_agreed = stop_requests > 0, exit_requests > 0
         if 0 < ended_ranks < self.comm.size:
             # All ranks read the same sum, so all ranks reach this call.
@@ -147,11 +147,11 @@ class Reducer:
             )
 
 
-def _piece_size(default: int) -> int:
+def _chunk_size(default: int) -> int:
     size = (
         read_number("HPCRUN_FUSION_THRESHOLD_KB", default / 1024, "KB", "2048, or 0 for one message per tensor") * 1024
     )
-    return max(int(size), ALIGNMENT) if size else 0  # the header must fit into one piece
+    return max(int(size), ALIGNMENT) if size else 0  # the header must fit into one chunk
 
 
 def _choose_allreduce(comm: Comm, call: Call) -> AllReduce:

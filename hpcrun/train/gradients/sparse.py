@@ -103,8 +103,8 @@ def gather_rows(comm: Comm, gradients: Sequence[Data], share: Data, keepalive: l
     import tensorflow as tf
 
     lookups = [g if isinstance(g, EmbeddingLookups) else split_lookups(g) for g in gradients]
-    slices = [piece for lookup in lookups for piece in lookup.slices]
-    tensors = [t for piece in slices for t in (piece.indices, tf.cast(piece.values, _wire_dtype(piece.values.dtype)))]
+    slices = [one for lookup in lookups for one in lookup.slices]
+    tensors = [t for one in slices for t in (one.indices, tf.cast(one.values, _wire_dtype(one.values.dtype)))]
     shapes = [[None, *t.shape[1:]] for t in tensors]
     if tf.executing_eagerly():
         _warn_if_eager(comm, slices)
@@ -127,7 +127,7 @@ def _warn_if_eager(comm: Comm, slices: Sequence[Data]) -> None:
     """Warn once if all ranks looked up equal rows, as for positions. Collective."""
     if comm in _warned:
         return
-    local_indices = [piece.indices.numpy().tobytes() for piece in slices]
+    local_indices = [one.indices.numpy().tobytes() for one in slices]
     if any(
         len({*indices_of_ranks}) == 1 and len(indices_of_ranks[0]) > 8
         for indices_of_ranks in zip(*comm.allgather(local_indices), strict=True)

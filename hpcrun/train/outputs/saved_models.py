@@ -1,4 +1,4 @@
-"""Saved Keras models of a run, of the last and of the best epoch, and its labels."""
+"""Saves the Keras models of the last and of the best epoch of a run, and its labels."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
             print(f"WARNING: the model is not saved in {self.folder}: {reason}", file=sys.stderr)
 
     def _save(self) -> None:
-        draft = self.folder / f".new.{LAST}"
+        temporary_file = self.folder / f".new.{LAST}"
         try:
             with averaged_weights(self.model):
-                self.model.save(draft)
-            draft.chmod(0o600 | self.folder.stat().st_mode & 0o044)
-            draft.replace(self.folder / LAST)
+                self.model.save(temporary_file)
+            temporary_file.chmod(0o600 | self.folder.stat().st_mode & 0o044)
+            temporary_file.replace(self.folder / LAST)
         finally:
-            draft.unlink(missing_ok=True)
+            temporary_file.unlink(missing_ok=True)
 
     def _improves(self, logs: dict[str, Any]) -> bool:
         """Record the value of the metric, and return whether it is the best value so far."""
@@ -124,10 +124,10 @@ def describe_input(model: keras.Model) -> dict[str, Any]:
 
 def _link_or_copy(file: Path, target: Path) -> None:
     """Replace `target` by a hard link to `file`; by a copy if the file system has no hard links."""
-    draft = target.with_name(f".new.{target.name}")
-    draft.unlink(missing_ok=True)
+    temporary_file = target.with_name(f".new.{target.name}")
+    temporary_file.unlink(missing_ok=True)
     try:
-        os.link(file, draft)
+        os.link(file, temporary_file)
     except OSError:
-        shutil.copy(file, draft)
-    draft.replace(target)
+        shutil.copy(file, temporary_file)
+    temporary_file.replace(target)

@@ -36,13 +36,13 @@ def checked_barrier(description: str = "a collective call") -> None:
     """
     from mpi4py import MPI
 
-    comm, digest, pause = world().comm, zlib.crc32(description.encode()), 0.0
+    comm, digest, poll_interval = world().comm, zlib.crc32(description.encode()), 0.0
     digest_range = packed("q", [digest, -digest])
     with waiting(description):
         request = comm.Iallreduce(MPI.IN_PLACE, digest_range, MPI.MAX)
         while not request.Test():
-            time.sleep(pause)
-            pause = min(pause * 1.2 + 1e-5, 0.005)
+            time.sleep(poll_interval)
+            poll_interval = min(poll_interval * 1.2 + 1e-5, 0.005)
         if digest_range[0] == -digest_range[1]:
             return
         gathered: dict[str, list[int]] = {}

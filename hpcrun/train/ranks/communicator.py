@@ -25,11 +25,11 @@ def duplicate_communicator(comm: Comm) -> Comm:
     Args:
         comm: The communicator to duplicate. Collective.
     """
-    return _watched_class()(comm.Dup())
+    return _comm_class_with_wait_records()(comm.Dup())
 
 
 @cache
-def _watched_class() -> Any:
+def _comm_class_with_wait_records() -> Any:
     from mpi4py import MPI
 
     methods = {name: _record_wait(name, getattr(MPI.Intracomm, name)) for name in _COLLECTIVES}

@@ -50,7 +50,7 @@ def _warn_if_alone() -> None:
     elif any(name in sys.modules for name in _TRAINING_LIBRARIES):
         text = (
             "hpcrun.train was imported but not used\n"
-            "HINT: model = hpcrun.train.Model(model), or hpcrun.train.Optimizer(optimizer) in a loop of your own\n"
+            "HINT: model = hpcrun.train.Model(model), or hpcrun.train.Optimizer(optimizer) in your own loop\n"
         )
         with suppress(OSError, ValueError):
             if folder:

@@ -72,8 +72,8 @@ def check_wire_formats():
         for each in all_allreduces(call):
             digits = {Float16AllReduce: 2**-10, BFloat16AllReduce: 2**-7}
             tolerance = digits.get(type(getattr(each, "across", each)), 1e-6)
-            for piece in (2**20, 1024, 64, 0):
-                reducer = Reducer(comm, piece, each)
+            for chunk in (2**20, 1024, 64, 0):
+                reducer = Reducer(comm, chunk, each)
                 for _ in range(2):
                     found = reducer(local, SHARE)
                 assert_close(found[0], expected_means()[0], tolerance)
@@ -89,18 +89,18 @@ def check_wire_formats():
 
 
 class Recording(AllReduce):
-    """Records the pieces that it reduces."""
+    """Records the chunks that it reduces."""
 
     def __init__(self, *args):
         super().__init__(*args)
         self.seen = []
 
-    def reduce(self, piece):
-        self.seen.append(piece)
-        super().reduce(piece)
+    def reduce(self, chunk):
+        self.seen.append(chunk)
+        super().reduce(chunk)
 
 
-def check_each_step_reduces_the_same_pieces():
+def check_each_step_reduces_the_same_chunks():
     hosts = [r * 2 // size for r in range(size)]
     kinds: list[AllReduce] = [Recording(comm)]
     if has_equal_host_sizes(hosts):
@@ -122,7 +122,7 @@ def check_reductions_are_reproducible():
 
 
 def check_fast_ranks_wait_for_slow_ranks():
-    reducer, local, expected = Reducer(comm, 1024), rank_gradients(rank), expected_means()  # 4 pieces
+    reducer, local, expected = Reducer(comm, 1024), rank_gradients(rank), expected_means()  # 4 chunks
     for step in range(300):
         time.sleep(0.001 * ((step + rank) % size))  # so that another rank is the last one in each step
         for total, mean in zip(reducer([g * (step + 1) for g in local], SHARE), expected, strict=True):

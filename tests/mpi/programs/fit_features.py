@@ -17,7 +17,7 @@ from checks import assert_refused, on_one_rank, run_checks
 import hpcrun.train
 from hpcrun.train.data.shards import Shard
 from hpcrun.train.data.tf_data import shard_dataset
-from hpcrun.train.gradients.allreduce import PIECE_BYTES
+from hpcrun.train.gradients.allreduce import CHUNK_BYTES
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.ranks.world import world
 
@@ -50,11 +50,11 @@ def pair(optimizer, build=network, **options):
 
 def check_reducer():
     shares = [(r + 1) / sum(range(1, size + 1)) for r in range(size)]
-    for piece in (PIECE_BYTES, 64, 0, None):
-        values = (piece or PIECE_BYTES) // 4  # in a piece; thousands of pieces take minutes where ranks share cores
+    for chunk in (CHUNK_BYTES, 64, 0, None):
+        values = (chunk or CHUNK_BYTES) // 4  # in a chunk; thousands of chunks take minutes where ranks share cores
         shapes = [(values // 3, 4), (3,), (), (values + 5,), (64,)]
         local = [np.full(shape, rank + 1.0, "float32") for shape in shapes]
-        sums = Reducer(world().comm, piece)(local, shares[rank])
+        sums = Reducer(world().comm, chunk)(local, shares[rank])
         for total, gradient in zip(sums, local, strict=True):
             expected = sum(share * (r + 1) for r, share in enumerate(shares))
             assert_close(total, np.full(gradient.shape, expected, "float32"))

@@ -122,14 +122,14 @@ class RoundingWithErrorFeedback(AllReduce):
         super().__init__(*args)
         self.errors, self.restored = {}, []
 
-    def reduce(self, piece):
-        if piece not in self.errors:
-            self.errors[piece] = self.restored.pop(0) if self.restored else 0 * piece.packed
-        error = self.errors[piece]
-        values = piece.packed + error
-        piece.packed[:] = np.round(values, 2)
-        error[:] = values - piece.packed
-        super().reduce(piece)
+    def reduce(self, chunk):
+        if chunk not in self.errors:
+            self.errors[chunk] = self.restored.pop(0) if self.restored else 0 * chunk.packed
+        error = self.errors[chunk]
+        values = chunk.packed + error
+        chunk.packed[:] = np.round(values, 2)
+        error[:] = values - chunk.packed
+        super().reduce(chunk)
 
     def state(self):
         return list(self.errors.values())

@@ -115,7 +115,7 @@ def check_follow_ends_without_a_model():
         assert "without a saved model: it was cancelled" in error.message  # noqa: PT017
     else:
         raise AssertionError
-    assert_refused("is no run directory", list, list_models(folder, follow=True))
+    assert_refused("is not a run directory", list, list_models(folder, follow=True))
 
 
 def check_follow_ends_if_the_job_was_lost():
