@@ -39,9 +39,11 @@ _MODULES_OF_FRAMEWORKS = {
 TRAINING_MODULES = frozenset({"keras", "tf_keras", "tensorflow", "torch", "jax", "flax"})
 """Modules that train models; a program without these modules may run several independent copies on purpose."""
 
-_RANK = re.compile(r"(HPCRUN|SLURM|PMI|PMIX|OMPI_COMM_WORLD|MPI|MV2_COMM_WORLD|PALS)_\w+|RANK|LOCAL_RANK|WORLD_SIZE")
-_COMMENT = re.compile(r"^# *hpcrun: *framework *= *(\S+)", re.MULTILINE)
-_PYTHON = re.compile(r"python[\d.]*")
+_RANK_VARIABLE = re.compile(
+    r"(HPCRUN|SLURM|PMI|PMIX|OMPI_COMM_WORLD|MPI|MV2_COMM_WORLD|PALS)_\w+|RANK|LOCAL_RANK|WORLD_SIZE"
+)
+_FRAMEWORK_COMMENT = re.compile(r"^# *hpcrun: *framework *= *(\S+)", re.MULTILINE)
+_PYTHON_NAME = re.compile(r"python[\d.]*")
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?", re.MULTILINE)
 _IMPORTS_BY_NAME = frozenset({"import_module", "__import__", "run_module"})
 MAX_IMPORT_DEPTH = 2  # maximum depth to which imports of the user's modules are followed
@@ -72,7 +74,7 @@ class ScriptNames:
     @property
     def distributes(self) -> bool:
         """Whether ranks that run the file may communicate, or read their rank number to divide the work."""
-        reads_rank = any(_RANK.fullmatch(text) for text in self.texts)
+        reads_rank = any(_RANK_VARIABLE.fullmatch(text) for text in self.texts)
         return self.framework != "none" or reads_rank or self._imports(COMMUNICATION_MODULES)
 
     @property
@@ -149,7 +151,7 @@ def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
 
 def _read_script(argv: tuple[str, ...], start: Path) -> ScriptNames:
     """Return the modules and strings in a command line's Python script, and in the user's modules that it imports."""
-    if not argv or not _PYTHON.fullmatch(Path(argv[0]).name):
+    if not argv or not _PYTHON_NAME.fullmatch(Path(argv[0]).name):
         return ScriptNames()
     options = list(takewhile(lambda word: word.startswith("-"), argv[1:]))
     script = "".join(argv[1 + len(options) :][:1])
@@ -204,7 +206,7 @@ def _read_file(file: Path) -> ScriptNames:
 @lru_cache(maxsize=64)  # cached, because a submission asks several questions about a script
 def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
     text = file.read_text(encoding="utf-8", errors="replace")
-    names = ScriptNames(comment=match[1] if (match := _COMMENT.search(text)) else "")
+    names = ScriptNames(comment=match[1] if (match := _FRAMEWORK_COMMENT.search(text)) else "")
     try:
         _collect_names(ast.parse(text), names)
     except (SyntaxError, ValueError, RecursionError):  # the file may need another Python version

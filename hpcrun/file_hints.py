@@ -14,12 +14,12 @@ INTERPRETERS = {".R": "Rscript", ".r": "Rscript", ".jl": "julia", ".pl": "perl"}
 """Interpreters by file suffix: without a first line #!, bash would run these scripts itself."""
 
 _COMPILED_SUFFIXES = ".c .cc .cpp .cxx .cu .f .f77 .f90 .f95 .F90 .for .go .rs"
-_SETTINGS = ".yaml .yml .json .toml .cfg .ini .conf .txt .csv .xml .env"
+_SETTINGS_SUFFIXES = ".yaml .yml .json .toml .cfg .ini .conf .txt .csv .xml .env"
 
 _ADVICE = {
     ".ipynb": "jupyter nbconvert --to script {file} converts the notebook to a script",
     **dict.fromkeys(_COMPILED_SUFFIXES.split(), "compile it, and name the program: hpcrun submit -- ./a.out"),
-    **dict.fromkeys(_SETTINGS.split(), "name the script that reads it: hpcrun submit SCRIPT -- {file}"),
+    **dict.fromkeys(_SETTINGS_SUFFIXES.split(), "name the script that reads it: hpcrun submit SCRIPT -- {file}"),
     ".nf": "nextflow submits jobs itself: nextflow run {file}",
     ".smk": "snakemake submits jobs itself: snakemake --snakefile {file}",
     ".sif": "it is a container image: hpcrun submit SCRIPT --container {file}",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _GRES = re.compile(r"(?:gres[/:])?gpu(?:[:=]([^:=]+))??(?:[:=](\d+))?")
-_SOCKETS = re.compile(r"\([^)]*\)")
+_SOCKET_LIST = re.compile(r"\([^)]*\)")
 _GPU_OPTIONS = ("--gpus", "--gpus-per-node", "--gpus-per-socket", "--gpus-per-task")
 
 
@@ -39,7 +39,7 @@ def parse_gres(text: str) -> dict[str, int]:
     The text has the format of sinfo(1) and sbatch(1). GPUs without a type in Slurm have an empty type.
     """
     counts: dict[str, int] = {}
-    for one in _SOCKETS.sub("", text).split(","):
+    for one in _SOCKET_LIST.sub("", text).split(","):
         if (match := _GRES.fullmatch(one)) and (count := int(match[2] or 1)):
             gpu_type = match[1] or ""
             counts[gpu_type] = counts.get(gpu_type, 0) + count

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.errors import HpcrunError, closest_match, closest_unambiguous_match
 from hpcrun.field_checks import FieldError
 from hpcrun.job_options import OPTION_NAMES
-from hpcrun.resources import FEATURE, Resources, is_valid
+from hpcrun.resources import FEATURE_PATTERN, Resources, is_valid
 from hpcrun.sites.partition import LEVELS
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ def warn_of_misspelled_names(requested_resources: Resources, site: Site) -> list
     warnings = []
     for table, option in (("qos", "qos"), ("constraints", "constraint"), ("accounts", "account")):
         values = [getattr(one, option) or "" for one in (site.defaults, *(level.defaults for level in levels))]
-        known_names = [name for text in (*getattr(site, table), *values) for name in FEATURE.findall(text)]
+        known_names = [name for text in (*getattr(site, table), *values) for name in FEATURE_PATTERN.findall(text)]
         requested_text = getattr(requested_resources, option) or ""
         corrections = {
             name: "" if name in known_names else closest_unambiguous_match(name, known_names)
-            for name in FEATURE.findall(requested_text)
+            for name in FEATURE_PATTERN.findall(requested_text)
         }
         if any(corrections.values()):
-            suggestion = FEATURE.sub(lambda word, names=corrections: names[word[0]] or word[0], requested_text)
+            suggestion = FEATURE_PATTERN.sub(lambda word, names=corrections: names[word[0]] or word[0], requested_text)
             unknown_names = ", ".join(name for name, correction in corrections.items() if correction)
             problem = f"site {site.name} lists no {LEVELS[table]} {unknown_names}"
             warnings.append(f"{problem}; did you mean --{option}={suggestion}?")

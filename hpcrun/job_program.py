@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from hpcrun.spec import JobSpec
 
-_BINARY = b"\x7fELF"
+_ELF_MAGIC = b"\x7fELF"
 
-_ONE_PER_NODE = {"torchrun", "accelerate", "deepspeed"}
+_LAUNCHERS_PER_NODE = {"torchrun", "accelerate", "deepspeed"}
 """Launchers that frameworks expect once on each node."""
 
 LAUNCHERS = {
     *("mpirun", "mpiexec", "mpiexec.hydra", "srun", "aprun", "jsrun", "flux", "horovodrun", "tarantella"),
-    *_ONE_PER_NODE,
+    *_LAUNCHERS_PER_NODE,
 }
 """Programs that start ranks, which is hpcrun's task."""
 
@@ -42,11 +42,11 @@ def require_one_launcher(spec: JobSpec) -> None:
         SecondLauncherError: The program is a launcher.
     """
     name, ranks = Path(_command_line(spec)[0]).name, spec.resources.ranks
-    if name not in LAUNCHERS or ranks == 1 or (name in _ONE_PER_NODE and ranks == spec.resources.nodes):
+    if name not in LAUNCHERS or ranks == 1 or (name in _LAUNCHERS_PER_NODE and ranks == spec.resources.nodes):
         return
     message = f"each of the {ranks} ranks would start {name}"
     alternative = (
-        f"for one {name} a node: --ntasks-per-node=1" if name in _ONE_PER_NODE else f"for one {name}: --ntasks=1"
+        f"for one {name} a node: --ntasks-per-node=1" if name in _LAUNCHERS_PER_NODE else f"for one {name}: --ntasks=1"
     )
     raise SecondLauncherError(
         message, hint=f"hpcrun starts the ranks: name the program that {name} starts; {alternative}"
@@ -92,7 +92,7 @@ def require_program(argv: Sequence[str], spec: JobSpec) -> None:
     try:
         first_line = _read_first_line(file)
     except OSError:
-        first_line = _BINARY  # a binary can run even if nobody may read it
+        first_line = _ELF_MAGIC  # a binary can run even if nobody may read it
     if "/" not in name:
         command = shlex.join(["hpcrun", "submit", name, *(["--", *argv[1:]] if argv[1:] else [])])
         hint = f"without --, hpcrun starts it with Python: {command}" if file.suffix == ".py" else ""
@@ -139,7 +139,7 @@ def _has_own_path(spec: JobSpec) -> bool:
 def _require_interpreter(argv: Sequence[str], file: Path, first_line: bytes) -> None:
     """Refuse a file that is not executable, and a script of another language than bash without a #! line."""
     name, is_executable = argv[0], os.access(file, os.X_OK)
-    is_program = first_line.startswith((b"#!", _BINARY)) or b"\0" in first_line
+    is_program = first_line.startswith((b"#!", _ELF_MAGIC)) or b"\0" in first_line
     fault = "is not executable" if not is_executable else "" if is_program else "names no interpreter (#!)"
     if fault and file.suffix == ".py":
         command = shlex.join(["hpcrun", "submit", name, *(["--", *argv[1:]] if argv[1:] else [])])

@@ -168,7 +168,7 @@ def is_folder(path: Path) -> bool:
 def user_cache_folder(name: str) -> Path:
     """Create and return a cache folder of the user, whose files may be deleted at any time.
 
-    Cached files may contain code. If another user can write or replace the folder, the returned path does not exist.
+    Cached files may contain code. If another user can write or replace the folder, return a path that does not exist.
     """
     from hpcrun import write_access
 

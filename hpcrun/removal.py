@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-RECORD = "job.json"
+RECORD_FILE = "job.json"
 """Name of a file whose folder is a run directory, or a copy of one."""
 
 
@@ -52,7 +52,7 @@ def reason_to_keep(path: str, path_stat: os.stat_result, last_write: float) -> s
             inner_path = os.path.join(folder, name)  # noqa: PTH118 - may be any bytes
             with suppress(FileNotFoundError):
                 inner_stat = os.lstat(inner_path)
-                if name == RECORD:
+                if name == RECORD_FILE:
                     return f"{inner_path} is the record of a run"
                 if inner_stat.st_uid != os.getuid():
                     return f"{inner_path} belongs to another user"
@@ -162,4 +162,4 @@ def open_subfolder(parent: int, name: str, expected_stat: os.stat_result | None 
 
 
 def _must_keep(name: str, entry_stat: os.stat_result) -> bool:
-    return name == RECORD or entry_stat.st_uid != os.getuid()
+    return name == RECORD_FILE or entry_stat.st_uid != os.getuid()

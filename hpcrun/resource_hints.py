@@ -95,12 +95,12 @@ def _propose_memory(text: str) -> str:
     return ""
 
 
-_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight")
+_NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight")
 
 
 def _propose_gpus(text: str) -> str:
-    if text.lower() in _NUMBERS:
-        return str(_NUMBERS.index(text.lower()))
+    if text.lower() in _NUMBER_WORDS:
+        return str(_NUMBER_WORDS.index(text.lower()))
     if swapped := re.fullmatch(r"(\d+):([A-Za-z]\w*)", text):
         return f"{swapped[2]}:{swapped[1]}"
     return f"{text}:1" if re.fullmatch(r"(?!all$|max$|auto$|none$|no$)[A-Za-z]\w*", text, re.IGNORECASE) else ""

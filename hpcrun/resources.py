@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _TIME = re.compile(r"(?:(?P<days>[0-9]+)-)?(?P<fields>[0-9]+(?::[0-9]+){0,2})")
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT]?)", re.IGNORECASE | re.ASCII)
-_MEBIBYTES = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
+_MEBIBYTES_PER_UNIT = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 
 MEMORY_OPTIONS = "mem", "mem_per_cpu", "mem_per_gpu"
 """The memory options of sbatch; a job may have only one of them."""
@@ -44,7 +44,7 @@ def parse_time(time: str | int) -> float:
     return fields[0] * 60 + (fields[1] if len(fields) == 2 else 0)
 
 
-FEATURE = re.compile(r"[\w.:-]+")
+FEATURE_PATTERN = re.compile(r"[\w.:-]+")
 """Pattern for a feature or a node count in a ``--constraint`` such as ``a100&nvme`` or ``[rack1*2|rack2*4]``."""
 
 
@@ -60,7 +60,7 @@ def parse_memory(memory: str | int) -> float:
     match = _MEMORY.fullmatch(str(memory))
     if not match:
         raise ValueError("a memory size is a whole number with an optional K, M, G or T, such as 4000 or 16G")
-    return float(match["number"]) * _MEBIBYTES[match["unit"].upper()]
+    return float(match["number"]) * _MEBIBYTES_PER_UNIT[match["unit"].upper()]
 
 
 def _require_gpus(text: str | int) -> None:

@@ -58,7 +58,7 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
     loaded_site = loader.load_selected_site(request.site) if request.site else spec.site.load()
     loaded_site = replace(
         loaded_site, sources=(*loaded_site.sources, replace(record, is_record=True))
-    )  # the trust in the record is checked, too, because bash lines in it would run
+    )  # the record must be trusted, because bash lines in it would run
     kept_tasks = [spec.tasks[number] for number in tasks]
     program, old_arguments = _find_program(
         spec, kept_tasks[0].argv if kept_tasks else spec.argv, must_check_arguments=args is not None

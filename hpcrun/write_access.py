@@ -21,7 +21,7 @@ MAX_LINKS = 40
 """Maximum number of symbolic links that the kernel follows (path_resolution(7))."""
 
 _USER, _GROUP_OWNER, _GROUP, _MASK = 0x02, 0x04, 0x08, 0x10  # acl(5): tags of entries
-_WRITE = 2
+_WRITE_BIT = 2
 
 
 def find_other_writer(
@@ -108,9 +108,9 @@ def _find_other_writer_of(path: Path, path_stat: os.stat_result, safe_uids: set[
         not path_stat.st_mode & stat.S_IWGRP
     ):  # with an ACL, the group bits are the mask of the ACL: no entry allows writing
         return None
-    for tag, may, number in _read_acl(path) or [(_GROUP_OWNER, _WRITE, 0)]:
+    for tag, may, number in _read_acl(path) or [(_GROUP_OWNER, _WRITE_BIT, 0)]:
         gid = path_stat.st_gid if tag == _GROUP_OWNER else number
-        if not may & _WRITE:
+        if not may & _WRITE_BIT:
             continue
         if tag == _USER and number not in safe_uids:
             return name_of_uid(number)

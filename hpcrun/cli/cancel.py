@@ -53,23 +53,23 @@ def cancel(
     earliest = run_selection.parse_time(since) if since is not None else None
     removed_runs: list[Run] = []
     error: run_selection.MissingRunError | None = None
-    matching: Sequence[StatusRow] = []
+    matching_rows: Sequence[StatusRow] = []
     try:
-        matching = status_rows.select_rows(
+        matching_rows = status_rows.select_rows(
             words, schedulers.query_states, states=names, since=earliest, missing_runs=removed_runs, purpose="modify"
         )
     except run_selection.MissingRunError as raised:
         removed_runs, error = list(raised.runs), raised
     are_runs_named = bool(words) and all(map(run_selection.names_one_run, words))
     # a job in state UNKNOWN is cancelled only if the user named it; a pattern selects pending and running jobs
-    selected_rows = [row for row in matching if (not row.finished if are_runs_named else row.active)]
+    selected_rows = [row for row in matching_rows if (not row.finished if are_runs_named else row.active)]
     without_directory = {
         run: current_state
         for run, current_state in find_jobs_without_directory(removed_runs).items()
         if not names or current_state.name in names
     }
     if not (selected_rows or without_directory):
-        raise error or _nothing_to_cancel(matching)
+        raise error or _nothing_to_cancel(matching_rows)
     if (
         len(selected_rows) + len(without_directory) > 1
         and not yes
@@ -159,14 +159,14 @@ def cancel_runs(runs: "Sequence[Run]") -> None:
     interrupts: list[int] = []
     previous_handler = signal.signal(signal.SIGINT, lambda number, _frame: interrupts.append(number))
     try:
-        stops = stop(runs, CancelProgress(lambda: bool(interrupts)))
+        stopped_jobs = stop(runs, CancelProgress(lambda: bool(interrupts)))
     finally:
         signal.signal(signal.SIGINT, previous_handler)
-    for stopped_job in stops:
-        if stopped_job.error and len(stops) == 1:
+    for stopped_job in stopped_jobs:
+        if stopped_job.error and len(stopped_jobs) == 1:
             raise stopped_job.error
         output.message(f"ERROR: {stopped_job.error}" if stopped_job.error else format_stop(stopped_job))
-    if any(stopped_job.error for stopped_job in stops):
+    if any(stopped_job.error for stopped_job in stopped_jobs):
         raise typer.Exit(1)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RANK_ERROR = re.compile(r"^\[rank \d+/\d+ on .*", re.MULTILINE)
 """The beginning of each error message of `hpcrun.train`."""
 
-CONSEQUENCE = "(after rank "
+CONSEQUENCE_MARK = "(after rank "
 """The text by which `hpcrun.train` marks an error that another rank's error may have caused."""
 
 TRACEBACK = re.compile(r"^Traceback \(most recent call last\)", re.MULTILINE)
@@ -160,7 +160,7 @@ def _error_missing_in_job_log(run: Run) -> tuple[int, str] | None:
     for rank, log in run.rank_logs().items():
         text = records.read_tail(log, MAX_LOG_BYTES)
         if rank and (error := RANK_ERROR.search(text) or TRACEBACK.search(text)):
-            errors.append((CONSEQUENCE in error[0], log.stat().st_mtime, rank, text[error.start() :]))
+            errors.append((CONSEQUENCE_MARK in error[0], log.stat().st_mtime, rank, text[error.start() :]))
     return min(errors)[2:] if errors else None
 
 

@@ -122,11 +122,11 @@ def format_change(task: Run, state: State) -> str:
 def _cancel(sweep: Run, states: dict[Run, State], interrupts: Interrupts) -> None:
     unfinished_tasks = [task for task, state in states.items() if not state.finished]
     output.message(f"\ncancelling {len(unfinished_tasks)} tasks of {sweep.name} ... (Ctrl+C again: kill them now)")
-    stops = stop(unfinished_tasks, CancelProgress(lambda: interrupts.count > 1))
+    stopped_tasks = stop(unfinished_tasks, CancelProgress(lambda: interrupts.count > 1))
     # report the error only if the task has not ended in the meantime
     errors = [
         stopped_task.error
-        for stopped_task in stops
+        for stopped_task in stopped_tasks
         if stopped_task.error and not schedulers.query_state(stopped_task.run).finished
     ]
     for error in errors:

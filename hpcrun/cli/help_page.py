@@ -20,7 +20,7 @@ ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
 USAGE_ERROR: Any = BadParameter.__mro__[1]
 """Click's UsageError, which Typer imports under a private name."""
 
-_EMPTY = "if it is the value of a variable, set that first"
+_EMPTY_VALUE_HINT = "if it is the value of a variable, set that first"
 NO_SHORT_NAME = " " * len("-h, ")
 MAX_NAME_COLUMNS = 30
 """Maximum width of the column of names; a longer name is printed in a line above its description."""
@@ -60,7 +60,7 @@ class Command(TyperCommand):
             name = max(param.opts, key=len) if is_option else metavar.strip("[].")
             if "" in typed_values:
                 form = f"{name}{'=' if len(name) > 2 else ' '}{metavar}" if is_option else f"{ctx.command_path} {name}"
-                raise HpcrunError(f"{ctx.command_path}: {name} is empty", hint=f"{form}; {_EMPTY}")
+                raise HpcrunError(f"{ctx.command_path}: {name} is empty", hint=f"{form}; {_EMPTY_VALUE_HINT}")
             short_name = next((value for value in param.opts if len(value) == 2), "")
             if wrong_value := next(
                 (value for value in typed_values if short_name and str(value).startswith("=")), None
@@ -70,7 +70,7 @@ class Command(TyperCommand):
                 hint = f"{short_name} {shlex.quote(wrong_value[1:])}{long_form}"
                 raise HpcrunError(f"{typed_option}: a short option and its value have no = between them", hint=hint)
         if "" in extra_arguments:
-            raise HpcrunError(f"{ctx.command_path}: an argument is empty", hint=f"leave it out; {_EMPTY}")
+            raise HpcrunError(f"{ctx.command_path}: an argument is empty", hint=f"leave it out; {_EMPTY_VALUE_HINT}")
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Write required arguments without braces in the usage line: JOB."""

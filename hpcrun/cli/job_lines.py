@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli.batch_options import translate_resources
-from hpcrun.cli.synonyms import FLAGS, OPTIONS, WRAPPERS
+from hpcrun.cli.synonyms import ENVIRONMENT_MANAGERS, FLAGS, OPTIONS
 from hpcrun.errors import closest_match
 from hpcrun.file_hints import find_interpreter
 from hpcrun.job_program import LAUNCHERS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OPTION, _UNKNOWN, _WORD = "option of hpcrun", "unknown option", "word"
-_COUNTS = dict.fromkeys(["--mca", "-mca", "-env", "-genv", "--gmca", "--pmixmca", "--prtemca"], 2)
+_OPTION_VALUE_COUNTS = dict.fromkeys(["--mca", "-mca", "-env", "-genv", "--gmca", "--pmixmca", "--prtemca"], 2)
 """Number of values of launchers' options that take more than one value."""
 
 _OTHER_NAMES = {name for names in OPTIONS.values() for name in names.split()}
@@ -162,7 +162,12 @@ class JobLine:
                 parts.append(_Part(OPTION, (word, words.pop(0)) if takes_next else (word,)))
             elif word.startswith("-") and len(word) > 1:
                 values: list[str] = []
-                while not equals and words and len(values) < _COUNTS.get(name, 1) and _may_be_value(words[0], parts):
+                while (
+                    not equals
+                    and words
+                    and len(values) < _OPTION_VALUE_COUNTS.get(name, 1)
+                    and _may_be_value(words[0], parts)
+                ):
                     values.append(words.pop(0))
                 parts.append(_Part(_UNKNOWN, (word, *values)))
             else:
@@ -215,7 +220,7 @@ def _may_be_value(word: str, parts: list[_Part]) -> bool:
 
 
 def _is_starter(word: str) -> bool:
-    return is_python(word) or word in LAUNCHERS or word in WRAPPERS
+    return is_python(word) or word in LAUNCHERS or word in ENVIRONMENT_MANAGERS
 
 
 def is_python(word: str) -> bool:

@@ -11,7 +11,7 @@ import typer
 
 from hpcrun import file_hints
 from hpcrun.cli.job_lines import OPTION, JobLine, is_program, is_python, translate_options
-from hpcrun.cli.synonyms import ARGUMENTS, PLACES, QUEUE_COMMANDS
+from hpcrun.cli.synonyms import ARGUMENT_OPTIONS, QUEUE_COMMANDS, WRAPPER_PROGRAMS
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ def explain_file(line: JobLine, params: Sequence[Any]) -> str:
 
 def _explain_misplaced(error: Any, path: str, argv: Sequence[str], line: JobLine) -> HpcrunError | None:
     """Explain an option that names a program which hpcrun starts itself, or that contains all arguments; else None."""
-    if line.target in PLACES:
+    if line.target in WRAPPER_PROGRAMS:
         script = next((word for word in argv if word.endswith(".py")), "SCRIPT")
-        hint = PLACES[line.target].format(line=f"{path} {shlex.quote(script)}")
+        hint = WRAPPER_PROGRAMS[line.target].format(line=f"{path} {shlex.quote(script)}")
         return HpcrunError(f"{path} takes one workload or script, and got {line.target}", hint=hint)
-    if getattr(error, "option_name", "") in ARGUMENTS:
+    if getattr(error, "option_name", "") in ARGUMENT_OPTIONS:
         return _explain_arguments(error.option_name, path, argv, line.params)
     if line.target in QUEUE_COMMANDS and not Path(line.target).exists():
         hint = hint_without_queue_command(argv, line.params)
@@ -167,8 +167,8 @@ def _explain_pair(line: JobLine, path: str) -> HpcrunError | None:
             end = next((n for n in range(start, len(words)) if words[n].startswith("-") or _is_target(words[n])), None)
             key, *values = [word for word in words[start:end] if word != "="]
             if values:
-                pair = f"{key}={','.join(values if name == 'NAME' else values[:1])}"
-                corrected_argv = [*words[:start], pair, *(words[end:] if end else ())]
+                option_and_values = f"{key}={','.join(values if name == 'NAME' else values[:1])}"
+                corrected_argv = [*words[:start], option_and_values, *(words[end:] if end else ())]
                 message = f"{path}: {flag} {key} is not {param.metavar}"
                 return HpcrunError(message, hint=f"did you mean {shlex.join(['hpcrun', *corrected_argv])}?")
     return None
@@ -198,7 +198,7 @@ def _explain_extra(line: JobLine, path: str, extra_words: Sequence[str]) -> Hpcr
     if number.isdigit() and _is_unit(text):
         size = f"{option}{equals or ' '}{number} {text}"
         return HpcrunError(f"{size}: a size has no space", hint=f"{option}={number}{text[0]}")
-    if option in _LISTS and previous_word == number:  # -p main low
+    if option in _LIST_OPTIONS and previous_word == number:  # -p main low
         words = [*argv[:extra_index], *argv[extra_index + len(extra_words) :]]
         words[words.index(previous_word, extra_index - 1)] = ",".join([previous_word, *extra_words])
         return HpcrunError(
@@ -214,7 +214,7 @@ def _explain_extra(line: JobLine, path: str, extra_words: Sequence[str]) -> Hpcr
     )
 
 
-_LISTS = {"-p", "--partition", "-w", "--nodelist", "--exclude", "--mail-type", "-d", "--dependency"}
+_LIST_OPTIONS = {"-p", "--partition", "-w", "--nodelist", "--exclude", "--mail-type", "-d", "--dependency"}
 """Options whose values are lists."""
 
 

@@ -16,12 +16,12 @@ from hpcrun.cli.help_page import Command
 from hpcrun.errors import HpcrunError
 from hpcrun.job_options import JobOptions, list_parameters
 
-RESOURCES = "Resources (Slurm's own names and formats)"
-JOB = "Job"
+RESOURCE_PANEL = "Resources (Slurm's own names and formats)"
+JOB_PANEL = "Job"
 Text = str | None
 
 
-def option(*names: str, help: str, metavar: str | None = None, panel: str = RESOURCES, **more: Any) -> Any:
+def option(*names: str, help: str, metavar: str | None = None, panel: str = RESOURCE_PANEL, **more: Any) -> Any:
     """Return a Typer option without a default in its help, because hpcrun passes on only options that the user set."""
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False, **more)
 
@@ -97,7 +97,7 @@ class JobParameters(ResourceParameters):
         Text,
         option(
             "--site",
-            panel=JOB,
+            panel=JOB_PANEL,
             metavar="NAME",
             help="Site or site file; default: detected.",
             autocompletion=completion.sites,
@@ -107,7 +107,7 @@ class JobParameters(ResourceParameters):
         list[str],
         option(
             "-x",
-            panel=JOB,
+            panel=JOB_PANEL,
             metavar="KEY=VALUE",
             help="Variable to export to every rank, without shell expansion (repeatable).",
         ),
@@ -117,7 +117,7 @@ class JobParameters(ResourceParameters):
         bool | None,
         option(
             "--snapshot/--no-snapshot",
-            panel=JOB,
+            panel=JOB_PANEL,
             help="Run a copy of your code, which later edits do not change; default: as the site sets.",
         ),
     ] = None
@@ -125,20 +125,20 @@ class JobParameters(ResourceParameters):
         Text,
         option(
             "--container",
-            panel=JOB,
+            panel=JOB_PANEL,
             metavar="IMAGE",
             help="Container image to run the ranks in; default: the site's, if any.",
         ),
     ] = None
     no_container: Annotated[
         bool,
-        option("--no-container", panel=JOB, help="Run the ranks outside the site's container."),
+        option("--no-container", panel=JOB_PANEL, help="Run the ranks outside the site's container."),
     ] = False
     dry_run: Annotated[
         bool,
-        option("--dry-run", panel=JOB, help="Print the script, and submit nothing."),
+        option("--dry-run", panel=JOB_PANEL, help="Print the script, and submit nothing."),
     ] = False
-    as_json: Annotated[bool, option("--json", panel=JOB, help="Print one JSON value.")] = False
+    as_json: Annotated[bool, option("--json", panel=JOB_PANEL, help="Print one JSON value.")] = False
 
     @property
     def container(self) -> str | Literal[False] | None:
@@ -190,7 +190,9 @@ def with_job_parameters(
             continue
         for parameter, job_option in list_parameters():
             if command.__name__ in (job_option.commands or [command.__name__]):
-                typer_option = option(job_option.flag, panel=JOB, metavar=job_option.metavar, help=job_option.help)
+                typer_option = option(
+                    job_option.flag, panel=JOB_PANEL, metavar=job_option.metavar, help=job_option.help
+                )
                 parameter_list = command_parameters if job_option.commands else shared_parameters
                 repeatable = parameter.default == ()
                 annotation, default = (list[str], []) if repeatable else (parameter.annotation, parameter.default)

@@ -20,7 +20,7 @@ from hpcrun.errors import HpcrunError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_INSTALL = "pip install 'hpcrun-slurm[train-cpu]'"
+_INSTALL_COMMAND = "pip install 'hpcrun-slurm[train-cpu]'"
 _ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 """Hides TensorFlow's messages, and lets it allocate GPU memory as needed, because others may use this machine."""
 
@@ -70,7 +70,7 @@ def call(module: str, request: dict[str, Any], report: Callable[[int, int], None
     if "result" in reply:
         return reply["result"]
     if "missing" in reply:
-        raise HpcrunError(f"{python} lacks a package that this command needs: {reply['error']}", hint=_INSTALL)
+        raise HpcrunError(f"{python} lacks a package that this command needs: {reply['error']}", hint=_INSTALL_COMMAND)
     if "error" in reply:
         raise HpcrunError(reply["error"], hint=reply["hint"])
     lines = "\n".join(["", *last_lines])
@@ -87,6 +87,6 @@ def _find_python() -> str:
     if not Path(python).is_file():
         raise HpcrunError(
             f"this command needs Keras and TensorFlow, which {sys.executable} does not have",
-            hint=f"{_INSTALL}, or name a Python that has them in the site file: python = '/path/to/python'",
+            hint=f"{_INSTALL_COMMAND}, or name a Python that has them in the site file: python = '/path/to/python'",
         )
     return python

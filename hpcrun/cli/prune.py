@@ -85,11 +85,11 @@ def _select(
     from hpcrun.jobs.runs import Run
 
     latest_end = run_selection.parse_time(older_than) if older_than is not None else None
-    matching = status_rows.select_rows(
+    matching_rows = status_rows.select_rows(
         jobs, schedulers.query_states, states=wanted_states, missing_runs=[], purpose="modify"
     )
     are_runs_named = bool(jobs) and all(map(run_selection.names_one_run, jobs))
-    pairs = [(row, Run(Path(row.run_dir))) for row in matching]
+    pairs = [(row, Run(Path(row.run_dir))) for row in matching_rows]
     old_runs = [(row, run) for row, run in pairs if latest_end is None or end_time(run) < latest_end]
     # if sbatch did not refuse the job, a run without a job id may have a job that hpcrun has not found yet
     has_ended = {run: row.finished and bool(row.job_id or run.refusal) for row, run in old_runs}

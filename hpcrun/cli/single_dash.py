@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli.job_lines import assign
-from hpcrun.cli.synonyms import ADVICE, OPTIONS, SBATCH
+from hpcrun.cli.synonyms import ADVICE, OPTIONS, SBATCH_OPTIONS
 from hpcrun.errors import HpcrunError
 from hpcrun.job_program import LAUNCHERS
 
@@ -43,7 +43,7 @@ def require_two_dashes(command: Any, ctx: Any, args: Sequence[str]) -> None:
             continue
         corrected_args = [*args[:index], correct_option + word.removeprefix(typed_option), *args[index + 1 :]]
         argv = [*ctx.command_path.split()[1:], *corrected_args]
-        value = usage_errors.value_of(correct_option, argv) if correct_option in options_with_value else ""
+        value = usage_errors.find_option_value(correct_option, argv) if correct_option in options_with_value else ""
         hint = (
             f"did you mean {assign(correct_option, value)}?"
             if correct_option in known_options
@@ -55,4 +55,4 @@ def require_two_dashes(command: Any, ctx: Any, args: Sequence[str]) -> None:
 def _synonyms() -> set[str]:
     """Return all option names for which there is a hint."""
     texts = [*OPTIONS.values(), *(synonyms for table in ADVICE.values() for synonyms in table)]
-    return {*" ".join(texts).split(), *(f"--{name}" for name in SBATCH.split())}
+    return {*" ".join(texts).split(), *(f"--{name}" for name in SBATCH_OPTIONS.split())}

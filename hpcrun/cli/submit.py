@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.job_parameters import JOB, JobParameters, SplitCommand, option, with_job_parameters
+from hpcrun.cli.job_parameters import JOB_PANEL, JobParameters, SplitCommand, option, with_job_parameters
 from hpcrun.errors import HpcrunError
 from hpcrun.scheduler import find_scheduler
 from hpcrun.sweep import parse_axis
@@ -36,21 +36,24 @@ Wait = Annotated[
     option(
         "-W",
         "--wait",
-        panel=JOB,
+        panel=JOB_PANEL,
         help="Print the log until the job ends, and exit with its exit code.",
     ),
 ]
 Hostfile = Annotated[
     Path | None,
     option(
-        "--hostfile", panel=JOB, metavar="FILE", help="File of hosts to run on over ssh, with lines such as n1 slots=2."
+        "--hostfile",
+        panel=JOB_PANEL,
+        metavar="FILE",
+        help="File of hosts to run on over ssh, with lines such as n1 slots=2.",
     ),
 ]
 Sweep = Annotated[
     list[str],
     option(
         "--sweep",
-        panel=JOB,
+        panel=JOB_PANEL,
         metavar="NAME=VALUES",
         help="Run one task for each value, as lr=0.1,0.01 or seed=1..5 (repeatable, for a grid).",
     ),

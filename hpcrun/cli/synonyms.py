@@ -83,7 +83,7 @@ OPTIONS = {
 }
 """Names of each job option in Slurm and other launchers."""
 
-SBATCH = (
+SBATCH_OPTIONS = (
     "batch bb bbf begin cluster-constraint comment container-id contiguous core-spec cores-per-socket "
     "cpu-freq cpus-per-gpu deadline delay-boot distribution export-file extra get-user-env gpu-bind "
     "gpu-freq gpus-per-socket gpus-per-task gres-flags hint hold ignore-pbs kill-on-invalid-dep licenses mcs-label "
@@ -97,13 +97,13 @@ SBATCH = (
 QUEUE_COMMANDS = {"sbatch", "qsub", "bsub", "msub", "oarsub", "condor_submit", "submitit"}
 """Programs that queue jobs, as ``hpcrun submit`` does."""
 
-ARGUMENTS = {"--args", "--arg", "--arguments", "--script-args", "--program-args", "--extra-args", "--params"}
+ARGUMENT_OPTIONS = {"--args", "--arg", "--arguments", "--script-args", "--program-args", "--extra-args", "--params"}
 """Names in other programs of the option for a program's arguments."""
 
 FLAGS = {"--dry-run", "--no-gpu", "--wait", "--json", "--yes", "--version"}
 """Options in `OPTIONS_OF_HPCRUN` and other tables of this module that take no value."""
 
-PLACES = {
+WRAPPER_PROGRAMS = {
     **dict.fromkeys(
         ["docker", "podman", "nerdctl", "apptainer", "singularity"],
         "hpcrun starts the container: {line} --container IMAGE",
@@ -112,13 +112,13 @@ PLACES = {
 }
 """Programs that run other programs in a container or an environment, and the command line to use instead."""
 
-WRAPPERS = {"uv", "poetry", "pixi", "pipenv"}
+ENVIRONMENT_MANAGERS = {"uv", "poetry", "pixi", "pipenv"}
 """Programs whose subcommand ``run`` starts Python in an environment, such as ``uv run``."""
 
-_DOWNLOADS = "--download --url --fetch"
+_DOWNLOAD_OPTIONS = "--download --url --fetch"
 _NO_DOWNLOAD = "it downloads nothing; without options, it says which files to download, and where they go"
 
-QUEUE = "a command that queues jobs"
+QUEUE_COMMAND = "a command that queues jobs"
 """The commands whose jobs get their nodes from a queue: ``hpcrun submit`` and ``hpcrun resubmit``."""
 
 ADVICE = {
@@ -139,7 +139,7 @@ ADVICE = {
         "--parsable --quiet-id": "stdout has only the job id if it is not a terminal: id=$(hpcrun submit ...)",
         "--export": "jobs get your environment; -x NAME=VALUE sets one variable",
     },
-    QUEUE: {
+    QUEUE_COMMAND: {
         "--hostfile --machinefile -machinefile --host-file": "Slurm chooses the nodes, --nodelist=a,b names some; "
         "hpcrun run --hostfile FILE starts ranks over ssh",
     },
@@ -157,8 +157,8 @@ ADVICE = {
     "hpcrun resubmit": {
         "--sweep --array -a --grid --param": "it repeats a job: hpcrun submit --sweep NAME=1..5 starts a sweep"
     },
-    "hpcrun data mnist": {_DOWNLOADS: _NO_DOWNLOAD},
-    "hpcrun data cifar10": {_DOWNLOADS: _NO_DOWNLOAD},
+    "hpcrun data mnist": {_DOWNLOAD_OPTIONS: _NO_DOWNLOAD},
+    "hpcrun data cifar10": {_DOWNLOAD_OPTIONS: _NO_DOWNLOAD},
     "hpcrun cleanup": {"--node --nodes --nodelist --host --hosts -w": "hpcrun cleanup JOB cleans all nodes of the job"},
     "hpcrun resume": {
         "--time -t --nodes -N --mem --partition -p --gpus-per-node": "it continues with the resources of the run; "
@@ -192,4 +192,4 @@ ADVICE = {
     },
 }
 """What each command has in place of options that people expect; ``hpcrun run`` has what ``hpcrun submit`` has, but not
-what `QUEUE` has."""
+what `QUEUE_COMMAND` has."""

@@ -12,13 +12,13 @@ import typer
 from hpcrun.cli.batch_options import translate_resources
 from hpcrun.cli.job_lines import JobLine, adapt, assign, count_nodes, count_ranks_per_node
 from hpcrun.cli.job_mistakes import explain_job, hint_without_queue_command
-from hpcrun.cli.synonyms import ADVICE, COMMANDS, OPTIONS, QUEUE, QUEUE_COMMANDS, SBATCH
+from hpcrun.cli.synonyms import ADVICE, COMMANDS, OPTIONS, QUEUE_COMMAND, QUEUE_COMMANDS, SBATCH_OPTIONS
 from hpcrun.errors import HpcrunError, closest_match
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_TYPES = {
+_TYPE_DESCRIPTIONS = {
     "int range": "a whole number",
     "int": "a whole number",
     "float": "a number",
@@ -132,7 +132,7 @@ def hint_option(typed_option: str, ctx: Any, argv: list[str]) -> str:
 
 def _option_hint(typed_option: str, ctx: Any, known_options: set[str], argv: list[str]) -> str:
     """Return a hint with a similar option or with advice; empty if there is none."""
-    path, value = ctx.command_path, value_of(typed_option, argv)
+    path, value = ctx.command_path, find_option_value(typed_option, argv)
     for_jobs = "--ntasks" in known_options
     dashed_option = typed_option.replace("_", "-")
     synonym = next(
@@ -145,12 +145,12 @@ def _option_hint(typed_option: str, ctx: Any, known_options: set[str], argv: lis
     is_list = typed_option in {"-H", "--host"} or (typed_option == "--hosts" and "," in value)
     if "--hostfile" in known_options and value and is_list and not Path(value).exists():
         return f"printf '%s\\n' {shlex.join(value.split(','))} > hosts; then --hostfile=hosts"
-    shared_path = ["hpcrun submit", *([QUEUE] if "--hostfile" not in known_options else [])] if for_jobs else []
+    shared_path = ["hpcrun submit", *([QUEUE_COMMAND] if "--hostfile" not in known_options else [])] if for_jobs else []
     if advice := _advise(typed_option, value, [path, *shared_path], argv):
         return advice
     if synonym:
         return _synonym_hint(typed_option, synonym, value or _metavar(synonym, ctx), argv)
-    if for_jobs and typed_option.removeprefix("--") in SBATCH.split():
+    if for_jobs and typed_option.removeprefix("--") in SBATCH_OPTIONS.split():
         return f"for sbatch's option, write --sbatch='{assign(typed_option, value)}'"
     if similar_option:
         return f"did you mean {assign(similar_option, value or _metavar(similar_option, ctx))}?"
@@ -176,7 +176,11 @@ def _advise(typed_option: str, value: str, paths: Sequence[str], argv: Sequence[
     variables = [value_part for value_part in value.split(",") if "=" in value_part]
     if "hpcrun submit" in paths and typed_option in {"--export", "-e", "-E", "-v"} and variables:
         return f"did you mean {' '.join(assign('-x', value_part) for value_part in variables)}?"
-    if "hpcrun submit" in paths and typed_option == "-l" and (options := translate_resources(values_of("-l", argv))):
+    if (
+        "hpcrun submit" in paths
+        and typed_option == "-l"
+        and (options := translate_resources(find_option_values("-l", argv)))
+    ):
         return f"did you mean {shlex.join(options)}?"
     other_parts = [value_part for value_part in value.split(",") if value_part and not value_part.startswith("gpu")]
     if "hpcrun submit" in paths and typed_option == "--gres" and other_parts:
@@ -207,12 +211,12 @@ def _move_behind_command(error: Any, argv: list[str]) -> str:
     return shlex.join(["hpcrun", command, *words_before, *words_behind]) if error.option_name in known_options else ""
 
 
-def value_of(option: str, argv: Sequence[str]) -> str:
+def find_option_value(option: str, argv: Sequence[str]) -> str:
     """Return the first value of an option in the arguments; empty without one."""
-    return next(iter(values_of(option, argv)), "")
+    return next(iter(find_option_values(option, argv)), "")
 
 
-def values_of(option: str, argv: Sequence[str]) -> list[str]:
+def find_option_values(option: str, argv: Sequence[str]) -> list[str]:
     """Return the values of a repeated option in the arguments."""
     values = []
     for number, word in enumerate(argv):
@@ -242,7 +246,7 @@ def _bad_value(error: Any, path: str) -> HpcrunError:
     if suggestion := closest_match(typed_value, [str(choice) for choice in getattr(param.type, "choices", ())]):
         hint = f"did you mean {assign(name, suggestion) if name.startswith('-') else suggestion}?"
     problem = error.message.rstrip(".").replace("is not one of", "not one of")
-    for kind, type_name in _TYPES.items():
+    for kind, type_name in _TYPE_DESCRIPTIONS.items():
         problem = problem.replace(f"is not a valid {kind}", f"not {type_name}")
     text = (
         f"{name}={typed_value}: {problem.replace(f'{typed_value!r} ', '', 1)}" if typed_value else f"{name}: {problem}"

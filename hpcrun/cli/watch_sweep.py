@@ -70,9 +70,8 @@ def _draw(tasks: Sequence[Run], states_by_task: dict[Run, State]) -> None:
         f"{len(tasks)} tasks of {tasks[0].name}: {_count_states(states_by_task)}; {now}; "
         "Ctrl+C stops watching, not the tasks"
     )
-    output.screen(
-        [header, *output.text(status.COLUMNS, map(status.cells, table), optional_columns=status.OPTIONAL_COLUMNS).splitlines()]
-    )
+    text = output.text(status.COLUMNS, map(status.cells, table), optional_columns=status.OPTIONAL_COLUMNS)
+    output.screen([header, *text.splitlines()])
 
 
 def _sort_key(row: StatusRow) -> int:

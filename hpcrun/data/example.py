@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     Value = int | str | bytes | Sequence[int] | Sequence[float]
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
-_LISTS = {"bytes_list": _FIELD.TYPE_BYTES, "float_list": _FIELD.TYPE_FLOAT, "int64_list": _FIELD.TYPE_INT64}
+_LIST_TYPES = {"bytes_list": _FIELD.TYPE_BYTES, "float_list": _FIELD.TYPE_FLOAT, "int64_list": _FIELD.TYPE_INT64}
 
 
 def _declare_example() -> Any:
     """Return the message class, from a separate pool: TensorFlow declares the same name in the default pool."""
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tensorflow", syntax="proto3")
-    for name, kind in _LISTS.items():
+    for name, kind in _LIST_TYPES.items():
         message = file.message_type.add(name=name)
         message.field.add(name="value", number=1, type=kind, label=_FIELD.LABEL_REPEATED)
     feature = file.message_type.add(name="Feature")
     feature.oneof_decl.add(name="kind")
-    for number, name in enumerate(_LISTS, 1):
+    for number, name in enumerate(_LIST_TYPES, 1):
         type_name = f".tensorflow.{name}"
         feature.field.add(
             name=name, number=number, type=_FIELD.TYPE_MESSAGE, type_name=type_name, label=1, oneof_index=0
@@ -48,7 +48,7 @@ def _declare_example() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
 
 
-_EXAMPLE = _declare_example()
+_EXAMPLE_CLASS = _declare_example()
 
 
 def encode_example(features: Mapping[str, Value]) -> bytes:
@@ -57,7 +57,7 @@ def encode_example(features: Mapping[str, Value]) -> bytes:
     Args:
         features: A value or a list of values for each name; parsers treat an empty list as a missing feature.
     """
-    example = _EXAMPLE()
+    example = _EXAMPLE_CLASS()
     for name, value in features.items():
         values = [value] if isinstance(value, int | str | bytes) else list(value)
         feature = example.features.feature[name]
@@ -77,7 +77,7 @@ def decode_example(data: bytes) -> dict[str, list[Any]]:
         ValueError: The bytes are not an ``Example``.
     """
     try:
-        features = _EXAMPLE.FromString(data).features.feature
+        features = _EXAMPLE_CLASS.FromString(data).features.feature
     except DecodeError as error:
         raise ValueError(f"not a tf.train.Example: {error}") from None
     kinds = {name: feature.WhichOneof("kind") for name, feature in features.items()}

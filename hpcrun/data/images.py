@@ -64,16 +64,16 @@ def encode_image(content: bytes, *, resize: int = 0, raw: bool = False) -> Encod
             if keep_bytes:
                 return EncodedImage(content, height, width)
             pixels = _convert_to_rgb(image)
-            converted = "" if image.format == "JPEG" and not mode_suffix else f"{image.format}{mode_suffix}"
+            original_format = "" if image.format == "JPEG" and not mode_suffix else f"{image.format}{mode_suffix}"
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, struct.error, MemoryError) as error:
         raise ValueError(_describe_damage(content, error)) from None
     if resize:
         pixels = pixels.resize((resize, resize), Image.Resampling.BILINEAR)
     if raw:
-        return EncodedImage(pixels.tobytes(), pixels.height, pixels.width, 3, "RAW", converted)
+        return EncodedImage(pixels.tobytes(), pixels.height, pixels.width, 3, "RAW", original_format)
     stream = io.BytesIO()
     pixels.save(stream, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
-    return EncodedImage(stream.getvalue(), pixels.height, pixels.width, 3, "JPEG", converted)
+    return EncodedImage(stream.getvalue(), pixels.height, pixels.width, 3, "JPEG", original_format)
 
 
 _COLOUR_MODES = {"L": "grey", "1": "black and white", "P": "a palette", "LA": "grey", "RGBA": "RGBA"}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 FIELDS = [("shard", "<i4"), ("label", "<i4"), ("offset", "<i8"), ("length", "<i8")]
 """NumPy data type of a record: shard number, label from 1, and offset and length in bytes of the record's content,
 without the 12 bytes of header before and the 4 bytes of checksum after the content (`hpcrun.data.tfrecord`)."""
-_RECORD = struct.Struct("<iiqq")
+_RECORD_STRUCT = struct.Struct("<iiqq")
 _ALIGNMENT = 64
 _FRAME_BYTES = 16  # bytes of the length and checksums of a record
 
@@ -30,12 +30,12 @@ def write_index(file: Path, shards: Iterable[Iterable[tuple[int, int, int]]]) ->
         shards: Offset in bytes, length in bytes and label of each record of each shard.
     """
     data = b"".join(
-        _RECORD.pack(shard, label, offset, length)
+        _RECORD_STRUCT.pack(shard, label, offset, length)
         for shard, records in enumerate(shards)
         for offset, length, label in records
     )
     # NumPy's format, version 1.0: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
-    header = repr({"descr": FIELDS, "fortran_order": False, "shape": (len(data) // _RECORD.size,)}).encode()
+    header = repr({"descr": FIELDS, "fortran_order": False, "shape": (len(data) // _RECORD_STRUCT.size,)}).encode()
     header += b" " * (-(len(header) + 11) % _ALIGNMENT) + b"\n"
     temporary_file = file.with_name(f".{file.name}.part")
     temporary_file.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data)

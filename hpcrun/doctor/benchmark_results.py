@@ -26,7 +26,7 @@ RESULT_STEPS = ("ranks", "allreduce", "nodes")
 """The benchmark steps that end with a result file of rank 0, in order; see `hpcrun.doctor.benchmark_files`."""
 
 STEPS = ("job", *RESULT_STEPS, "end")
-STATES = {"ok": "ok", "warning": "slow", "error": "FAILED"}
+STATE_BY_SEVERITY = {"ok": "ok", "warning": "slow", "error": "FAILED"}
 """The state of a step, by the severity of its finding."""
 
 
@@ -115,7 +115,7 @@ def create_steps(run: Run, reason: str = "", fix: str = "") -> list[Finding]:
 
 def step_table(steps: list[Finding]) -> list[tuple[str, str, str]]:
     """Return the name, state and result of each benchmark step; state and result are empty before a step has run."""
-    rows = [(step.check, STATES[step.severity], step.what) for step in steps]
+    rows = [(step.check, STATE_BY_SEVERITY[step.severity], step.what) for step in steps]
     return rows + [(name, "", "") for name in STEPS[STEPS.index(steps[-1].check) + 1 :]]
 
 

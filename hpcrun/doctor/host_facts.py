@@ -13,7 +13,7 @@ from typing import Any
 
 from hpcrun.schedulers.command import run
 
-LIMITS = {
+RESOURCE_LIMITS = {
     "locked memory": resource.RLIMIT_MEMLOCK,
     "open files": resource.RLIMIT_NOFILE,
     "stack": resource.RLIMIT_STACK,
@@ -39,7 +39,7 @@ def describe_host(gpu_names: list[str], driver_version: str) -> dict[str, Any]:
         "GPUs": ", ".join(f"{gpu_names.count(name)} {name}" for name in dict.fromkeys(gpu_names)) or "none",
         "GPU driver": driver_version,
         "InfiniBand": _infiniband_devices(),
-        **{f"limit of {name}": _format_limit(limit) for name, limit in LIMITS.items()},
+        **{f"limit of {name}": _format_limit(limit) for name, limit in RESOURCE_LIMITS.items()},
         "locale": current_locale() or "not set",
         "time zone": time.strftime("%Z (%z)"),
     }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hpcrun.why.explanation import Explanation
     from hpcrun.workload import Workload
 
-RANKS = 2
+DEFAULT_RANKS = 2
 """Default number of nodes on a cluster, and of ranks on a local site."""
 
 CHECK_MINUTES, BENCHMARK_MINUTES = 5, 10
@@ -54,7 +54,7 @@ def plan_node_checks(context: CheckContext) -> Plan:
         resources |= _gpus_per_node(job_levels.resolve_site(resources, context.site), resources)
         resources |= {"ntasks": resources["nodes"], "ntasks_per_node": 1}
     else:
-        resources["ntasks"] = RANKS
+        resources["ntasks"] = DEFAULT_RANKS
     args = ("--mpi", *probe_arguments(context.site, resources))
     return _plan(context.loaded_site, PROGRAM, args, resources)
 
@@ -73,7 +73,7 @@ def plan_benchmark(site: str | None, requested_resources: dict[str, Any]) -> Pla
     defaults = _default_resources(loaded_site.site, requested_resources, BENCHMARK_MINUTES)
     count_options = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node"}
     if not (defaults or count_options & set(requested_resources) or count_local_gpus() > 1):
-        defaults = {"ntasks": RANKS, "gpus_per_node": "0"}
+        defaults = {"ntasks": DEFAULT_RANKS, "gpus_per_node": "0"}
     resources = {"job_name": "site-test", **defaults, **requested_resources}
     benchmark, args = workload.find_workload("allreduce", BENCHMARK_ARGS)
     probe_argv = (*PROGRAM.program, *probe_arguments(loaded_site.site, requested_resources), "--then")
@@ -102,7 +102,7 @@ def _default_resources(site: Site, requested_resources: dict[str, Any], minutes:
     limits = resolved_site.limits
     one_rank = requested_resources.get("ntasks") == 1 and "nodes" not in requested_resources
     is_one_node = limits.max_nodes == 1 or launchers.site_launcher(resolved_site).starts_one_process or one_rank
-    nodes = max(1 if is_one_node else RANKS, limits.min_nodes or 1)
+    nodes = max(1 if is_one_node else DEFAULT_RANKS, limits.min_nodes or 1)
     max_time = limits.max_time_for(requested_resources.get("nodes") or nodes)
     max_minutes = min(parse_time(max_time) / 60, minutes) if max_time else minutes
     return {"nodes": nodes, "time": str(max(1, int(max_minutes)))}

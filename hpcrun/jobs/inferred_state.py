@@ -27,7 +27,7 @@ _TIME_LIMIT = re.compile(r"\bTimeLimit=([\d:-]+)")
 _STATE_OF_CAUSE = {"TIME LIMIT": "TIMEOUT", "NODE FAILURE": "NODE_FAIL", "PREEMPTION": "CANCELLED"}
 """Job states by the cause of the cancellation that slurmstepd logs."""
 
-PROLOG = "Slurm prepares its nodes (Prolog)"
+PROLOG_REASON = "Slurm prepares its nodes (Prolog)"
 """The reason shown for a job that Slurm has started, but whose script has not started yet."""
 
 _FILES_OF_STARTED_JOBS = ("starts.jsonl", "exit.json", "metrics.jsonl", "heartbeats")

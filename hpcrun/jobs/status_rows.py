@@ -90,7 +90,7 @@ class StatusRow:
     @property
     def is_starting(self) -> bool:
         """Whether the job is RUNNING in Slurm, but its script has not started yet."""
-        return self.state == "RUNNING" and self.reason.endswith(inferred_state.PROLOG)
+        return self.state == "RUNNING" and self.reason.endswith(inferred_state.PROLOG_REASON)
 
     @property
     def active(self) -> bool:
@@ -287,4 +287,4 @@ def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | N
 def _explain_state(run: Run, state: State) -> str:
     if state.name == "COMPLETED" and (warning := world_warning.read_warning(run)):
         return warning
-    return state.reason or (inferred_state.PROLOG if inferred_state.is_starting(run, state) else "")
+    return state.reason or (inferred_state.PROLOG_REASON if inferred_state.is_starting(run, state) else "")

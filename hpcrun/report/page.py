@@ -30,7 +30,7 @@ MAX_CHARACTERS = 200_000
 """Maximum length of a text, such as the diff of the code; longer texts are truncated."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
-_CONTROL = re.compile(
+_CONTROL_CHARACTER = re.compile(
     r"[^\t\n\x20-\x7e\xa0-\u061b\u061d-\u200d\u2010-\u2027\u202f-\u2065\u206a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 )
 
@@ -80,7 +80,9 @@ def _format_title(run: Run) -> str:
 
 def _replace_invalid(value: object) -> object:
     """Replace control characters and invalid characters in a text, because a log may contain any bytes."""
-    return _CONTROL.sub("\ufffd", value) if type(value) is str else value  # only a str, not a Markup of jinja2
+    return (
+        _CONTROL_CHARACTER.sub("\ufffd", value) if type(value) is str else value
+    )  # only a str, not a Markup of jinja2
 
 
 def strip_control_sequences(text: str) -> str:

@@ -13,8 +13,8 @@ from hpcrun.run.values import format_metrics, to_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-NAME = "metrics.jsonl"
-_TIMING = ("images_per_second", "seconds")
+METRICS_FILE = "metrics.jsonl"
+_TIMING_KEYS = ("images_per_second", "seconds")
 _clock = [time.perf_counter()]  # of the last epoch's end
 _is_first = [True]
 
@@ -35,7 +35,7 @@ def log_metrics(epoch: int, epochs: int | None = None, **metrics: Any) -> None:
     if find_rank() > 0:
         return
     metrics = {**metrics, "seconds": metrics.get("seconds", seconds)}
-    printed_metrics = {name: value for name, value in metrics.items() if name not in _TIMING}
+    printed_metrics = {name: value for name, value in metrics.items() if name not in _TIMING_KEYS}
     print_epoch(epoch, epochs, printed_metrics, to_json(metrics.get("images_per_second")))
     if folder := run_dir():
         if _is_first[0]:
@@ -68,10 +68,10 @@ def append_epoch(folder: Path, entry: dict[str, Any]) -> None:
     """
     line = json.dumps(to_json(entry)) + "\n"
     try:
-        with open(folder / NAME, "a", encoding="utf-8", opener=permissions.opener) as file:
+        with open(folder / METRICS_FILE, "a", encoding="utf-8", opener=permissions.opener) as file:
             file.write(line)
     except OSError as error:
-        print_line(f"WARNING: {folder / NAME} lacks epoch {entry['epoch']}: {error.strerror}")
+        print_line(f"WARNING: {folder / METRICS_FILE} lacks epoch {entry['epoch']}: {error.strerror}")
 
 
 def remove_repeated_epochs(folder: Path, last_epoch: tuple[int, int]) -> None:
@@ -81,7 +81,7 @@ def remove_repeated_epochs(folder: Path, last_epoch: tuple[int, int]) -> None:
         folder: The run directory.
         last_epoch: The index of the `fit` in the script and that of its last completed epoch, both from 0.
     """
-    file = folder / NAME
+    file = folder / METRICS_FILE
     if not file.exists():
         return
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun import permissions
 from hpcrun.run.job import count_ranks, find_rank, list_hosts, print_line, run_dir
-from hpcrun.run.metrics import NAME
+from hpcrun.run.metrics import METRICS_FILE
 from hpcrun.run.values import format_metrics, to_json
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def read_epochs(folder: Path | None, key: str) -> list[float]:
     """
     values = []
     with suppress(OSError):  # there is no epoch yet
-        for line in (folder / NAME).read_text(encoding="utf-8").splitlines() if folder else ():
+        for line in (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines() if folder else ():
             with suppress(ValueError, TypeError, KeyError):  # a line of the user's own
                 values.append(float(json.loads(line)[key]))
     return [value for value in values if value > 0]

@@ -17,7 +17,7 @@ from string import Formatter
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import closest_match, closest_unambiguous_match
-from hpcrun.resources import FEATURE
+from hpcrun.resources import FEATURE_PATTERN
 from hpcrun.schedulers import slurm_limits, slurm_nodes, slurm_policies
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.schedulers.slurm_names import list_names
@@ -168,11 +168,11 @@ class Facts:
         """The given constraint with misspelled features corrected; empty if an unknown feature has no similar name."""
         constraint, known_features = self.resources.constraint or "", self._feature_names
         unknown_features = [
-            word for word in FEATURE.findall(constraint) if word not in known_features and not word.isdigit()
+            word for word in FEATURE_PATTERN.findall(constraint) if word not in known_features and not word.isdigit()
         ]
         corrections = {word: closest_unambiguous_match(word, known_features) for word in unknown_features}
         return (
-            FEATURE.sub(lambda word: corrections.get(word[0]) or word[0], constraint)
+            FEATURE_PATTERN.sub(lambda word: corrections.get(word[0]) or word[0], constraint)
             if unknown_features and all(corrections.values())
             else ""
         )

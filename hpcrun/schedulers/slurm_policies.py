@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hpcrun.schedulers.slurm_client import SlurmClient
 
 TIMEOUT_SECONDS = 10.0
-_SHOW = ("sacctmgr", "--noheader", "--parsable2", "show")
+_SHOW_COMMAND = ("sacctmgr", "--noheader", "--parsable2", "show")
 
 _REASON = re.compile(
     r"(?P<level>QOS|Assoc)(?P<kind>Max|Min|Grp)(?P<what>[A-Z][A-Za-z]*?)(?P<minutes>(?:Run)?Minutes)?"
@@ -22,7 +22,7 @@ _REASON = re.compile(
 """Pattern of the reasons of pending jobs that name a limit, as in slurmctld's job_reason_string()."""
 
 _JOB_COUNTS = {"Jobs": "Jobs", "Job": "Jobs", "SubmitJobs": "Submit", "SubmitJob": "Submit"}
-_SCOPES = {"PerUser": "PU", "PerAccount": "PA", "PerNode": "PerNode"}
+_SCOPE_SUFFIXES = {"PerUser": "PU", "PerAccount": "PA", "PerNode": "PerNode"}
 _RESOURCES = {
     "cpu": "cpu", "mem": "mem", "memory": "mem", "node": "node", "nodes": "node", "gres": "gres", "billing": "billing",
     "license": "license", "bb": "bb", "energy": "energy",
@@ -37,7 +37,7 @@ def names_policy_limit(reason: str) -> bool:
 
 def query_accounts(slurm: SlurmClient) -> dict[str, list[str]]:
     """Return the QoS of each account of this user, by account; empty without accounting."""
-    command = (*_SHOW, "assoc", f"user={user_name()}", "format=Account,QOS")
+    command = (*_SHOW_COMMAND, "assoc", f"user={user_name()}", "format=Account,QOS")
     rows = slurm.query_table(command, 2, timeout=TIMEOUT_SECONDS) or []
     qos_by_account: dict[str, list[str]] = {}
     for account, qos in rows:
@@ -60,11 +60,22 @@ def query_limits(slurm: SlurmClient, reason: str, *, qos: Sequence[str], account
         return []
     column, resource = _find_column(match)
     if match["level"] == "QOS":
-        show_command: tuple[str, ...] = (*_SHOW, "qos", f"name={','.join(filter(None, qos))}", f"format=Name,{column}")
+        show_command: tuple[str, ...] = (
+            *_SHOW_COMMAND,
+            "qos",
+            f"name={','.join(filter(None, qos))}",
+            f"format=Name,{column}",
+        )
         owner_format = "QoS {}"
     else:
         column = {"MaxJobsPU": "MaxJobs", "MaxSubmitPU": "MaxSubmit"}.get(column, column)
-        show_command = (*_SHOW, "assoc", f"account={account}", f"user={user_name()},", f"format=Account,{column}")
+        show_command = (
+            *_SHOW_COMMAND,
+            "assoc",
+            f"account={account}",
+            f"user={user_name()},",
+            f"format=Account,{column}",
+        )
         owner_format = "account {}"
     rows = slurm.query_table(show_command, 2, timeout=TIMEOUT_SECONDS) or []
     limits = [(name, _select_resource(value, resource)) for name, value in rows]
@@ -77,9 +88,9 @@ def _find_column(reason: re.Match[str]) -> tuple[str, str]:
     if resource.startswith("Wall"):
         return f"{bound}Wall", ""
     if resource in _JOB_COUNTS:
-        return f"{bound}{_JOB_COUNTS[resource]}" + (_SCOPES.get(scope, "PU") if bound == "Max" else ""), ""
+        return f"{bound}{_JOB_COUNTS[resource]}" + (_SCOPE_SUFFIXES.get(scope, "PU") if bound == "Max" else ""), ""
     minutes = {"Minutes": "Mins", "RunMinutes": "RunMins"}.get(reason["minutes"] or "", "")
-    return f"{bound}TRES{minutes}{_SCOPES.get(scope, '')}", _RESOURCES.get(resource.lower(), "")
+    return f"{bound}TRES{minutes}{_SCOPE_SUFFIXES.get(scope, '')}", _RESOURCES.get(resource.lower(), "")
 
 
 def _select_resource(value: str, resource: str) -> str:

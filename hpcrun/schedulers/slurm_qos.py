@@ -33,7 +33,7 @@ _TOTAL_COLUMNS = {
 
 _ACCOUNT_COLUMNS = ("MaxWall", "MaxTRES", "MaxTRESPerNode", "MaxTRESMins", "GrpTRES")
 _QOS_COLUMNS = (*_ACCOUNT_COLUMNS, "MaxTRESPU", "MaxTRESPA", "MinTRES")
-_SHOW = ("sacctmgr", "--noheader", "--parsable2", "show")
+_SHOW_COMMAND = ("sacctmgr", "--noheader", "--parsable2", "show")
 _ENFORCES_LIMITS = re.compile(r"^AccountingStorageEnforce\s*=.*\b(?:limits|safe|all)\b", re.MULTILINE)
 _VALUE = re.compile(r"\d+[KMGT]?")
 _NOUNS = {"node": "node", "cpu": "core", "gres/gpu": "GPU"}
@@ -55,9 +55,9 @@ def query_policies(slurm: SlurmClient, *, timeout: float = QUERY_SECONDS) -> Pol
         timeout: Timeout of each query in seconds.
     """
     qos_columns, account_columns = ",".join(_QOS_COLUMNS), ",".join(_ACCOUNT_COLUMNS)
-    show_qos = (*_SHOW, "qos", f"format=Name,Flags,{qos_columns}")
+    show_qos = (*_SHOW_COMMAND, "qos", f"format=Name,Flags,{qos_columns}")
     show_accounts = (
-        *_SHOW,
+        *_SHOW_COMMAND,
         "assoc",
         f"user={user_name()}",
         f"format=Account,Partition,DefaultQOS,QOS,{account_columns}",

@@ -23,7 +23,7 @@ TRAINING_MODULES = ("keras", "tf_keras", "tensorflow", "torch", "jax", "flax")
 STOP_CODES = (129, 130, 131, 138, 140, 143)  # as in rank.bash
 STOP_SECONDS = 60.0
 """Longest time in seconds that a stopped rank waits for the other ranks, of which one may write a checkpoint."""
-OTHER_WORLDS = ("horovod", "ray", "distributed", "oneccl_bindings_for_pytorch", "byteps", "mxnet")
+UNDETECTED_LIBRARIES = ("horovod", "ray", "distributed", "oneccl_bindings_for_pytorch", "byteps", "mxnet")
 """Packages through which ranks may communicate in ways that this file cannot detect."""
 
 
@@ -55,7 +55,7 @@ exit_codes = []  # type: ignore[var-annotated]  # the codes of SystemExit except
 
 
 class UncaughtExitCheck:
-    """An attribute of a SystemExit, deleted with it: outside of any Python frame if no code caught the exception."""
+    """An attribute of a SystemExit; deleted outside of any Python frame if no code caught the exception."""
 
     def __init__(self, code):
         self.code = code
@@ -68,14 +68,14 @@ class UncaughtExitCheck:
 
 
 def make_exit(argument):
-    """Return a SystemExit with the check. No frame may keep a reference to the exception, or it runs too late."""
+    """Return a SystemExit with an `UncaughtExitCheck`. No frame may refer to it, or the check runs too late."""
     error = SystemExit(*(argument if isinstance(argument, tuple) else () if argument is None else (argument,)))
     error.hpcrun_check = UncaughtExitCheck(error.code)
     return error
 
 
 def make_exit_function(python_exit):
-    """Return a replacement for `sys.exit` whose SystemExit has the check."""
+    """Return a replacement for `sys.exit` whose SystemExit has an `UncaughtExitCheck`."""
 
     def hpcrun_exit(status=None):
         raise make_exit(status)
@@ -167,12 +167,12 @@ def wait_for_torch():
 # ---- The world -------------------------------------------------------------------------------------------------------
 def record_world(folder):
     """Record in a run directory whether this process was in a world of all ranks."""
-    records_itself = "hpcrun.train" in sys.modules  # the world of MPI, and that none was joined
-    sizes = {name: find_size() for name, find_size in WORLDS.items() if name != "MPI" or not records_itself}
+    records_itself = "hpcrun.train" in sys.modules  # whether MPI_COMM_WORLD has all ranks, or no rank joined it
+    sizes = {name: find_size() for name, find_size in WORLD_SIZES.items() if name != "MPI" or not records_itself}
     if records_itself and not any(sizes.values()):
         return
     largest_size, rank_count = max(size or 0 for size in sizes.values()), int(os.environ["HPCRUN_NTASKS"])
-    if any(name in sys.modules for name in OTHER_WORLDS) or -1 in sizes.values() or largest_size >= rank_count:
+    if any(name in sys.modules for name in UNDETECTED_LIBRARIES) or -1 in sizes.values() or largest_size >= rank_count:
         write_private(os.path.join(folder, "met"))
     elif largest_size > 1:
         reason = "rank 0 was in a world of {} ranks, of {} in the job".format(largest_size, rank_count)
@@ -228,7 +228,7 @@ def jax_size():
     return size if size != 1 else None
 
 
-WORLDS = {"MPI": mpi_size, "torch": torch_size, "tensorflow": tensorflow_size, "jax": jax_size}
+WORLD_SIZES = {"MPI": mpi_size, "torch": torch_size, "tensorflow": tensorflow_size, "jax": jax_size}
 
 
 # ---- JAX -------------------------------------------------------------------------------------------------------------

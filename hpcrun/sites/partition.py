@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpcrun.field_checks import check_fields, require_one_line
-from hpcrun.resources import FEATURE, Resources, require_sbatch_option
+from hpcrun.resources import FEATURE_PATTERN, Resources, require_sbatch_option
 from hpcrun.sites.limits import FORBID_UNKNOWN_KEYS, Limits
 from hpcrun.sites.software_tables import Conda, Container
 from hpcrun.sites.tables import Cuda, CustomLauncher, Gpu, LauncherName, Modules, Mpi, check_variable_name
@@ -34,7 +34,7 @@ def matching_levels(
         names: The names in each table of `LEVELS`; the names of accounts are patterns.
         resources: The job's resources, with one partition at most.
     """
-    features = FEATURE.findall(resources.constraint or "")
+    features = FEATURE_PATTERN.findall(resources.constraint or "")
     account = (resources.account or "").lower()
     has_settings: dict[str, Callable[[str], bool]] = {
         "partitions": lambda name: name == resources.partition,

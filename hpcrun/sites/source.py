@@ -14,7 +14,7 @@ from hpcrun.errors import HpcrunError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_CONTROL = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CONTROL_CHARACTER = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters that only some programs treat as line ends, or that move a terminal's cursor."""
 
 CLOCK_RESOLUTION_NS = 100_000_000
@@ -73,7 +73,7 @@ class Source:
         if text is None or len(text) > MAX_CHARACTERS:
             message = "larger than 64 MB" if text else "not a regular file"
             raise HpcrunError(f"{file}: {message}", hint="it may be a link; ls -lL shows its target")
-        if found := _CONTROL.search(text):
+        if found := _CONTROL_CHARACTER.search(text):
             line = text.count("\n", 0, found.start()) + 1
             message = f"{file}:{line}: control character {found[0]!r}, which could hide code"
             raise HpcrunError(

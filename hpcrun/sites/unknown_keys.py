@@ -24,7 +24,7 @@ _SYNONYMS = {
 }  # fmt: skip
 """Words of other programs, and the corresponding words in keys of hpcrun, in the singular."""
 
-_LIMITS = {
+_LIMIT_SYNONYMS = {
     "gpus": "gpus_per_node", "gpu": "gpus_per_node", "cores": "cpus_per_node", "cpus": "cpus_per_node",
     "mem": "mem_per_node", "memory": "mem_per_node", "walltime": "max_time", "timelimit": "max_time",
 }  # fmt: skip
@@ -63,8 +63,8 @@ def describe_unknown_key(path: tuple[str, ...], value: Any) -> str:
         and (unknown_key in _TOP_LEVEL_NAMES or _has_top_level_keys(unknown_key, value))
     ):
         return f"{message}; its keys belong to the top level: leave out [{unknown_key}]"
-    if "max_nodes" in keys and unknown_key in _LIMITS and not isinstance(value, dict):
-        return f"{message}; did you mean {_LIMITS[unknown_key]}?"
+    if "max_nodes" in keys and unknown_key in _LIMIT_SYNONYMS and not isinstance(value, dict):
+        return f"{message}; did you mean {_LIMIT_SYNONYMS[unknown_key]}?"
     if similar := _similar_keys(table, unknown_key, value):
         return f"{message}; did you mean {_join_with_or(similar)}?"
     return message if len(keys) > _MAX_LISTED_KEYS else f"{message}; valid keys: {', '.join(keys)}"

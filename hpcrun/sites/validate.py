@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_SITE = TypeAdapter(Site)  # building it takes longer than validating a site
+_SITE_ADAPTER = TypeAdapter(Site)  # building it takes longer than validating a site
 
 
 def validate(values: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> Site:
@@ -35,7 +35,7 @@ def validate(values: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> Si
         HpcrunError: The message contains the file, line, key, value, valid values and closest valid name of each fault.
     """
     try:
-        return _SITE.validate_python(values)
+        return _SITE_ADAPTER.validate_python(values)
     except ValidationError as error:
         messages: dict[tuple[str, ...], str] = {}
         for fault in error.errors():  # pydantic reports a fault for each type that a value may have

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hpcrun.jobs import heartbeats, records
-from hpcrun.jobs.inferred_state import PROLOG, is_starting
+from hpcrun.jobs.inferred_state import PROLOG_REASON, is_starting
 from hpcrun.jobs.progress_text import format_progress
 from hpcrun.watch.format import format_duration
 from hpcrun.why.signatures import describe_reason
@@ -53,7 +53,7 @@ class WaitMessages:
         now, in_prolog = time.monotonic(), is_starting(self.run, state)
         self._running = state.name == "RUNNING" and not in_prolog
         self._starting_since = (self._starting_since or now) if in_prolog else 0.0
-        name, reason = ("STARTING", PROLOG) if in_prolog else (state.name, state.reason)
+        name, reason = ("STARTING", PROLOG_REASON) if in_prolog else (state.name, state.reason)
         key = (name, reason)
         is_brief = in_prolog and now - self._starting_since < FIRST_MESSAGE_SECONDS
         is_recent = now - self._message_times.get(key, -REMINDER_SECONDS) < REMINDER_SECONDS

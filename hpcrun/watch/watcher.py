@@ -34,7 +34,7 @@ LOG_LINES = 200
 MAX_WAITS = 2
 """Maximum number of collective calls listed in the deadlock warning."""
 
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class _LogLines:
     def read_new(self) -> list[str]:
         *lines, self.partial_line = (self.partial_line + self.tail.read_new()).split("\n")
         # a progress bar rewrites its line after a carriage return: keep only its last state
-        return [_CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]).expandtabs() for line in lines]
+        return [_CONTROL_SEQUENCE.sub("", line.rstrip("\r").rpartition("\r")[2]).expandtabs() for line in lines]
 
 
 def _parse_seconds(text: str) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import schedulers
-from hpcrun.jobs.inferred_state import PROLOG, is_starting
+from hpcrun.jobs.inferred_state import PROLOG_REASON, is_starting
 from hpcrun.jobs.states import UNSUBMITTED, state_from_record
 from hpcrun.jobs.world_warning import count_ranks
 from hpcrun.schedulers.environment import prefix_slurm_conf
@@ -191,7 +191,7 @@ def _explain_starting(facts: JobFacts) -> Explanation:
     """Explain a job whose nodes are allocated, but whose script has not started: Slurm runs the Prolog first."""
     location = f" on {facts.job_state.nodes or 'its nodes'} since {facts.job_state.elapsed or 'just now'}"
     fix = "wait: the Prolog takes seconds to minutes; if it takes longer, ask your administrators"
-    summary = f"{PROLOG}, and its script has not started yet"
+    summary = f"{PROLOG_REASON}, and its script has not started yet"
     diagnosis = Diagnosis("starting", summary, (facts.scheduler_report,), fix)
     return Explanation(facts.run, facts.job_state, "starts", diagnosis, where=location)
 

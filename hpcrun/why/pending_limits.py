@@ -29,7 +29,7 @@ _PARTITION_REASONS = re.compile(
     r"(?:Account|QOS)NotAllowed|Job's (?:account|QOS) not permitted.*|ReqNodeNotAvail|Nodes required.*|"
 )
 _NODE_REASONS = re.compile(r"ReqNodeNotAvail|Nodes required.*|Reservation|NodeDown|BadConstraints")
-_UNAVAILABLE = re.compile(r"UnavailableNodes:(\S+)")
+_UNAVAILABLE_NODES = re.compile(r"UnavailableNodes:(\S+)")
 _LIMIT = re.compile(r"\b(cpu|node|gres/gpu)=(\d+)\b")
 
 
@@ -101,7 +101,7 @@ def _describe_nodes(
     """Yield why nodes do not run jobs: nodes that the job or Slurm's reason names, else nodes of the partition."""
     if not _NODE_REASONS.fullmatch(facts.reason):
         return
-    named_nodes = _UNAVAILABLE.search(facts.job_state.reason)
+    named_nodes = _UNAVAILABLE_NODES.search(facts.job_state.reason)
     nodes = resources.nodelist or (named_nodes[1].strip(")") if named_nodes else "")
     if not nodes:
         job_partitions = [one for one in partitions if one.name in (resources.partition or "").split(",")]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = 400
 
-_START = re.compile(r"^.{0,80}?Traceback \(most recent call last\)(?::(?: \(RANK \d+\))?\s*$| ─+╮$|$)")
+_TRACEBACK_START = re.compile(r"^.{0,80}?Traceback \(most recent call last\)(?::(?: \(RANK \d+\))?\s*$| ─+╮$|$)")
 _FRAME = re.compile(
     r"""^\s*(?:\|\ \s*|>\ )?File\ "(?P<file>[^"]+)",\ line\ (?P<number>\d+)  # >: loguru
     |^│\ (?P<boxed>/\S+?):(?P<boxed_number>\d+)\ in\  # rich
@@ -32,7 +32,7 @@ _GRAPH_FRAME = re.compile(
 """Matches a frame of code in a TensorFlow graph, within the message of the exception."""
 _OPERATION = re.compile(r"\{\{node (?!(?:Stateful)?PartitionedCall|IteratorGetNext)(?P<name>[^{}\s]+)\}\}")
 """Matches the operation of a TensorFlow graph that failed, within the message of the exception."""
-_BOX = ("│", "╭", "╰")
+_BOX_CHARACTERS = ("│", "╭", "╰")
 _IGNORED_EXCEPTION = re.compile(
     r"^(?:Exception (?:ignored|in thread) |Error in atexit|Error in sys\.excepthook|--- Logging error ---)"
 )
@@ -46,7 +46,7 @@ _CHAIN_SEPARATOR = re.compile(r"^(?:During handling of the above exception|The a
 _LIBRARY_FILE = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python[\d.]+/|^<|/hpcrun/train/|/hpcrun/\w+\.py$|^[^/].*\.p(?:yx|xi)$|/bin/[^/]+$|/jobs?/_?entry"
 )
-_WRAPPERS = re.compile(
+_WRAPPER_EXCEPTION = re.compile(
     r"\b(?:ChildFailedError|CalledProcessError|SystemExit|RayTaskError\S*|ProcessRaisedException|ProcessExitedException"
     r"|KeyboardInterrupt|ApplicationError|JobException|CancelledError|CheckpointException|TerminatedWorkerError|BrokenProcessPool|BrokenExecutor|SignalException|SIGTERMException)$"
 )
@@ -69,8 +69,8 @@ _LOST_PEER = re.compile(
     r"|different incarnation|Rendezvous(?:Closed|GracefulExit)Error|store->\w+\S* got error"
     r"|DistStoreError: (?:Socket Timeout|wait timeout)|Collective ops is aborted by: (?:Timed out|Check the health)"
 )
-_CANCELLED = re.compile(r"^(?:slurmstepd\S*:|\[[\d:T.-]+\]) error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT ")
-_DETAILS = re.compile(
+_CANCELLED_LINE = re.compile(r"^(?:slurmstepd\S*:|\[[\d:T.-]+\]) error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT ")
+_DETAIL_LINE = re.compile(
     r"^(?:Graph execution error:|\d+ root error\(s\) found\.|From /job:\S+:|Exception encountered when calling .*"
     r"|.*in user code:|.* Original error:"
     r"|Caught \w+ in .*|Traceback \(most recent call last\):|HDF5 error back trace|)$"
@@ -146,7 +146,7 @@ class PythonError:
             return "ignored"
         if _EXIT_MESSAGE.match(self.error) or self.error.endswith("<no detail available>"):  # messages of Ray
             return "own"
-        if _WRAPPERS.search(self.error.partition(":")[0]) or _STARTER_MESSAGE.search(self.error):
+        if _WRAPPER_EXCEPTION.search(self.error.partition(":")[0]) or _STARTER_MESSAGE.search(self.error):
             return "wrapper"
         return "peer" if _LOST_PEER.search(self.error) else "own"
 
@@ -174,7 +174,7 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
 def _parse(log: Log) -> list[PythonError]:
     """Return the exceptions of a log in order; of a chain of exceptions, only the last."""
     lines, errors, index, link_text = log.text.split("\n"), list[PythonError](), 0, ""
-    cancellation_index = next((number for number, line in enumerate(lines) if _CANCELLED.match(line)), len(lines))
+    cancellation_index = next((number for number, line in enumerate(lines) if _CANCELLED_LINE.match(line)), len(lines))
     while index < len(lines):
         line = lines[index]
         if 'File "' not in line and "Traceback (" not in line and "exception" not in line:
@@ -182,7 +182,7 @@ def _parse(log: Log) -> list[PythonError]:
             continue
         if link := _CHAIN_SEPARATOR.match(_GROUP_MARK.sub("", line)):
             link_text = link[0] if errors else ""
-        if not (_START.match(line) or _FRAME.match(line)):
+        if not (_TRACEBACK_START.match(line) or _FRAME.match(line)):
             index += 1
             continue
         error = _parse_one(log.name, lines, index)
@@ -222,7 +222,7 @@ def _join(first: PythonError, error: PythonError) -> PythonError:
 
 def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
     """Return the exception whose traceback starts at a line."""
-    has_heading = bool(_START.match(lines[start]))
+    has_heading = bool(_TRACEBACK_START.match(lines[start]))
     indent = (
         lines[start][: len(lines[start]) - len(lines[start].lstrip())] if has_heading else ""
     )  # in torchrun's table
@@ -235,9 +235,9 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
             number = frame["number"] or frame["boxed_number"] or frame["line"]
             frames.append((file or boxed or cell, number, find_code(lines, index, number, indent)))
             continue
-        if not line.strip() or line[:1].isspace() or line.startswith(_BOX):
+        if not line.strip() or line[:1].isspace() or line.startswith(_BOX_CHARACTERS):
             continue
-        if _START.match(line):
+        if _TRACEBACK_START.match(line):
             return None
         match = _ERROR.match(line)
         if not match or not frames or not (has_heading or _SYNTAX.match(line)):
@@ -249,7 +249,7 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         else:
             message, last = _message(lines, index, match["message"])
         end_index = last
-        while end_index + 1 < len(lines) and end_index < last + 12 and not _START.match(lines[end_index + 1]):
+        while end_index + 1 < len(lines) and end_index < last + 12 and not _TRACEBACK_START.match(lines[end_index + 1]):
             if not lines[end_index + 1].strip() and not any(
                 map(_MESSAGE_CONTINUATION.match, lines[end_index + 2 : end_index + 3])
             ):
@@ -288,16 +288,16 @@ def _find_operation(text: str) -> str:
 
 def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
     """Return the most informative sentence of a message, and the index of its line."""
-    if not _DETAILS.match(message.strip()):
+    if not _DETAIL_LINE.match(message.strip()):
         is_unfinished = message.rstrip().endswith((":", ",", " got")) and index + 1 < len(lines)
         follows = lines[index + 1].strip() if is_unfinished else ""
-        is_text = follows[:1].isalnum() and not _START.match(follows)
+        is_text = follows[:1].isalnum() and not _TRACEBACK_START.match(follows)
         return f"{message.strip()} {follows}" if is_text else message.strip(), index
     for end_index in range(index + 1, min(index + 80, len(lines))):
         line = _GROUP_MARK.sub("", lines[end_index]).strip()
         if "[[{{" in line and end_index > index + 1:
             break
-        if _START.match(line) or _CHAIN_SEPARATOR.match(line):
+        if _TRACEBACK_START.match(line) or _CHAIN_SEPARATOR.match(line):
             break
     else:
         end_index = min(index + 80, len(lines))

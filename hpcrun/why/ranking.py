@@ -37,9 +37,11 @@ ENDED_BY_LIMIT = frozenset({"DEADLINE", "TIMEOUT"})
 """States that are more decisive than messages, but less than an exception, after which the job may have hung."""
 
 _EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b: ")
-_OFTEN_CAUGHT = re.compile(r"^(?:\S+ )?(?:FileNotFoundError|KeyError|AttributeError|StopIteration|IndexError)\b")
-_SEVERE = re.compile(r"^\S+ \S+: [EF] |^[EF]\d{4} |\[[EF][ \d]")
-_TROUBLE = re.compile(
+_OFTEN_CAUGHT_EXCEPTION = re.compile(
+    r"^(?:\S+ )?(?:FileNotFoundError|KeyError|AttributeError|StopIteration|IndexError)\b"
+)
+_SEVERE_ERROR = re.compile(r"^\S+ \S+: [EF] |^[EF]\d{4} |\[[EF][ \d]")
+_ERROR_WORD = re.compile(
     r"(?i)error|fail|terminat|abort|cannot|unable|exception|\bnot?\b|could|denied|unknown|invalid|^\W*$"
 )
 _PROGRESS = re.compile(
@@ -157,10 +159,10 @@ def _is_before_training(match: Match, facts: JobFacts) -> bool:
     if _EXCEPTION.search(line):
         log = next(log for log in facts.logs if log.name == error.log)
         has_continued = any(
-            line[:1].strip() and not _TROUBLE.search(line) for line in log.lines[match.line[1] + 1 : error.first]
+            line[:1].strip() and not _ERROR_WORD.search(line) for line in log.lines[match.line[1] + 1 : error.first]
         )
-        return has_continued or bool(_OFTEN_CAUGHT.search(line))
-    return line_count > RELATED_ERRORS or not _SEVERE.search(line)
+        return has_continued or bool(_OFTEN_CAUGHT_EXCEPTION.search(line))
+    return line_count > RELATED_ERRORS or not _SEVERE_ERROR.search(line)
 
 
 def _is_cause_of_limit(matches: Sequence[Match], facts: JobFacts) -> bool:
@@ -198,7 +200,7 @@ def _is_earlier(match: Match, facts: JobFacts) -> bool:
     if log.name != error.log:
         return _shows_progress_after(match, facts)
     lines_between = log.lines[match.line[1] + 1 : error.first]
-    return sum(1 for line in lines_between if _PROGRESS.search(line) or not _TROUBLE.search(line)) > RELATED_LINES
+    return sum(1 for line in lines_between if _PROGRESS.search(line) or not _ERROR_WORD.search(line)) > RELATED_LINES
 
 
 def _is_handled(match: Match, facts: JobFacts) -> bool:
@@ -206,7 +208,7 @@ def _is_handled(match: Match, facts: JobFacts) -> bool:
     error = facts.python_error
     if not (error and error.kind == "own" and match.line and match.line[0] == error.log):
         return False
-    return error.first <= match.line[1] < error.handled and bool(_OFTEN_CAUGHT.search(match.evidence.line))
+    return error.first <= match.line[1] < error.handled and bool(_OFTEN_CAUGHT_EXCEPTION.search(match.evidence.line))
 
 
 def _find_own_exception(name: str, facts: JobFacts) -> list[tuple[Signature, list[Match]]]:

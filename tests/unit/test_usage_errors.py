@@ -332,9 +332,9 @@ def test_a_group_without_a_command_prints_its_help(cli):
 
 
 @pytest.mark.parametrize(("path", "words"), [
-    *[(path, " ".join(table)) for path, table in synonyms.ADVICE.items() if path != synonyms.QUEUE],
-    *[(path, " ".join(synonyms.ADVICE[synonyms.QUEUE])) for path in ("hpcrun submit", "hpcrun resubmit")],
-    ("hpcrun submit", " ".join(f"--{name}" for name in synonyms.SBATCH.split())),
+    *[(path, " ".join(table)) for path, table in synonyms.ADVICE.items() if path != synonyms.QUEUE_COMMAND],
+    *[(path, " ".join(synonyms.ADVICE[synonyms.QUEUE_COMMAND])) for path in ("hpcrun submit", "hpcrun resubmit")],
+    ("hpcrun submit", " ".join(f"--{name}" for name in synonyms.SBATCH_OPTIONS.split())),
 ])  # fmt: skip
 def test_options_that_a_command_has_need_no_advice(cli, path, words):
     existing = [word for word in words.split() if f"has no option {word}\n" not in cli(*path.split()[1:], word)[2]]

@@ -226,7 +226,7 @@ while epoch < epochs:
 
 hpcrun.run.heartbeat(phase="trained")
 for variable, value in zip(variables[0] + variables[1], state[0] + state[1], strict=True):
-    variable.assign(value)  # on all processes: it is an array over all devices
+    variable.assign(value)  # all processes must do this, because the value is an array over all devices
 if run_dir and process == 0:
     network.save(run_dir / "model.keras")
     (run_dir / "labels.txt").write_text("".join(f"{name}\n" for name in training.names))

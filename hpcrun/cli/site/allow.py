@@ -112,14 +112,14 @@ def _revoke(names: list[str]) -> None:
     for name in names:
         allowed_files = [Path(entry["file"]) for entry in trust.list_allowed() if "file" in entry]
         path = Path(paths.expand_user(name)).absolute()
-        matching = [file for file in allowed_files if path in {file, *file.parents}] or [
+        matching_files = [file for file in allowed_files if path in {file, *file.parents}] or [
             entry for entry in allowed_files if entry.stem == name
         ]
-        if not matching:
+        if not matching_files:
             suggestion = closest_match(name, [*map(str, allowed_files), *(entry.stem for entry in allowed_files)])
             hint = f"did you mean {suggestion}?" if suggestion else "hpcrun site allow --list lists the allowed files"
             raise HpcrunError(f"{name} was not allowed", hint=hint, exit_code=1)
-        for file in matching:
+        for file in matching_files:
             trust.revoke_file(file)
             output.message(f"{file} must be allowed again")
 

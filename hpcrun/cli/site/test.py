@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import output
-from hpcrun.cli.job_parameters import JOB, ResourceParameters, option, with_job_parameters
+from hpcrun.cli.job_parameters import JOB_PANEL, ResourceParameters, option, with_job_parameters
 from hpcrun.cli.parameters import Site
 
 if TYPE_CHECKING:
@@ -18,15 +18,17 @@ Timeout = Annotated[
     str,
     option(
         "--timeout",
-        panel=JOB,
+        panel=JOB_PANEL,
         metavar="TIME",
         help="Longest time that the job may be pending before it is cancelled; default: 30 (minutes).",
     ),
 ]
-Keep = Annotated[bool, option("--keep", panel=JOB, help="Keep the run directory also of a test that succeeds.")]
-DryRun = Annotated[bool, option("--dry-run", panel=JOB, help="Print the script, and submit nothing.")]
-History = Annotated[bool, option("--history", panel=JOB, help="Show the results of earlier tests, and test nothing.")]
-Json = Annotated[bool, option("--json", panel=JOB, help="Print one JSON value.")]
+Keep = Annotated[bool, option("--keep", panel=JOB_PANEL, help="Keep the run directory also of a test that succeeds.")]
+DryRun = Annotated[bool, option("--dry-run", panel=JOB_PANEL, help="Print the script, and submit nothing.")]
+History = Annotated[
+    bool, option("--history", panel=JOB_PANEL, help="Show the results of earlier tests, and test nothing.")
+]
+Json = Annotated[bool, option("--json", panel=JOB_PANEL, help="Print one JSON value.")]
 
 
 def _test(

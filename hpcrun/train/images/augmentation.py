@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_ATTEMPTS = 10  # random windows per image, of which the first that fits is used
+_CROP_ATTEMPTS = 10  # random windows per image, of which the first that fits is used
 _DRAWS_PER_IMAGE = 6  # random numbers per image for the distortion
 _CENTRE_FRACTION = 7 / 8  # side of the central square relative to the shorter side: 224 of 256 pixels
 
@@ -48,10 +48,10 @@ class Augmentation(NamedTuple):
         keys = seeds.astype(np.uint32).astype(np.uint64)
         streams = (np.random.Generator(np.random.Philox(key=key)) for key in keys)
         uniform_draws = np.stack(
-            [stream.random(_DRAWS_PER_IMAGE + 4 * _ATTEMPTS * (self.area > 0)) for stream in streams]
+            [stream.random(_DRAWS_PER_IMAGE + 4 * _CROP_ATTEMPTS * (self.area > 0)) for stream in streams]
         )
         if self.area:
-            window_draws = uniform_draws[:, _DRAWS_PER_IMAGE:].reshape(-1, _ATTEMPTS, 4)
+            window_draws = uniform_draws[:, _DRAWS_PER_IMAGE:].reshape(-1, _CROP_ATTEMPTS, 4)
             windows = _random_windows(shapes, window_draws, self.area, boxes if self.uses_boxes else None)
         else:
             windows = central_windows(shapes, size)

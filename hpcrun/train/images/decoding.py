@@ -24,8 +24,10 @@ _FEATURES = {
     "image/width": tf.io.FixedLenFeature([], tf.int64, 0),
     "image/channels": tf.io.FixedLenFeature([], tf.int64, 3),
 }
-_BOXES = {f"image/object/bbox/{edge}": tf.io.RaggedFeature(tf.float32) for edge in ("ymin", "xmin", "ymax", "xmax")}
-_JPEG = b"\xff\xd8\xff"
+_BOX_FEATURES = {
+    f"image/object/bbox/{edge}": tf.io.RaggedFeature(tf.float32) for edge in ("ymin", "xmin", "ymax", "xmax")
+}
+_JPEG_MAGIC = b"\xff\xd8\xff"
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,14 @@ class Decoder:
             The images, uint8, shape (b, size, size, 3).
         """
         uses_boxes = self.augmentation.uses_boxes
-        features = tf.io.parse_example(records, _FEATURES | (_BOXES if uses_boxes else {}))
+        features = tf.io.parse_example(records, _FEATURES | (_BOX_FEATURES if uses_boxes else {}))
         encoded, is_raw = features["image/encoded"], features["image/format"] == "RAW"
         shapes = tf.stack([features[f"image/{axis}"] for axis in ("height", "width", "channels")], 1)  # (b, 3)
-        boxes = tf.stack([features[edge].to_tensor() for edge in _BOXES], 2) if uses_boxes else _missing_boxes(records)
+        boxes = (
+            tf.stack([features[edge].to_tensor() for edge in _BOX_FEATURES], 2)
+            if uses_boxes
+            else _missing_boxes(records)
+        )
 
         def decode_one(element: tuple[Data, ...]) -> Data:
             raw, pixels = element[3], partial(_decode_raw, element[0], element[4])
@@ -96,7 +102,7 @@ class Decoder:
         *raw_features: Data,
     ) -> Data:
         """Decode image files; for JPEG files, decode only the window that is needed."""
-        all_jpeg = tf.reduce_all(tf.strings.substr(contents, 0, len(_JPEG)) == _JPEG)
+        all_jpeg = tf.reduce_all(tf.strings.substr(contents, 0, len(_JPEG_MAGIC)) == _JPEG_MAGIC)
         return tf.cond(
             all_jpeg,
             lambda: self._decode_jpegs(contents, seeds, boxes),

@@ -51,7 +51,7 @@ class StepCounter(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
 
 
 class StepLog(StepCounter):
-    """Callback for all ranks that prints a log line about all ranks every few steps, on rank 0.
+    """Callback that prints a log line every few steps on rank 0; it must run on all ranks, whose values it sums.
 
     ``2026-03-07 12:25:55.206783: step 10, loss = 13.71 (9.4 examples/sec; 3.394 sec/batch)``: the number of steps of
     the training; since the previous line, the mean loss, images per second, and seconds per batch.
