@@ -1,3 +1,3 @@
-"""The version, also of the wheel."""
+"""The version of hpcrun, which its wheel also has."""
 
 __version__ = "0.1.0"

@@ -165,11 +165,11 @@ def cancel_runs(runs: "Sequence[Run]") -> None:
     for stopped_job in stopped_jobs:
         if stopped_job.error and len(stopped_jobs) == 1:
             raise stopped_job.error
-        output.message(f"ERROR: {stopped_job.error}" if stopped_job.error else format_stop(stopped_job))
+        output.message(f"ERROR: {stopped_job.error}" if stopped_job.error else format_stopped_job(stopped_job))
     if any(stopped_job.error for stopped_job in stopped_jobs):
         raise typer.Exit(1)
 
 
-def format_stop(stop: "StoppedJob") -> str:
+def format_stopped_job(stopped_job: "StoppedJob") -> str:
     """Return one line on how a cancelled job ended."""
-    return f"job {stop.run.job_id} ({stop.run.name}) is cancelled: {stop.outcome}"
+    return f"job {stopped_job.run.job_id} ({stopped_job.run.name}) is cancelled: {stopped_job.outcome}"

@@ -93,7 +93,7 @@ def follow(run: Run, *, cancel_signals: tuple[signal.Signals, ...], as_json: boo
 
 def _cancel(run: Run, interrupts: Interrupts, print_logs: Callable[[], None]) -> None:
     """Cancel a job and keep printing its log; a second signal kills its ranks immediately."""
-    from hpcrun.cli.cancel import CancelProgress, format_stop
+    from hpcrun.cli.cancel import CancelProgress, format_stopped_job
     from hpcrun.schedulers.stopping import stop
 
     def kill_requested() -> bool:
@@ -105,7 +105,7 @@ def _cancel(run: Run, interrupts: Interrupts, print_logs: Callable[[], None]) ->
         if stopped_job.error:
             raise stopped_job.error
         print_logs()
-        output.message(f"{format_stop(stopped_job)}; run directory: {run.directory}")
+        output.message(f"{format_stopped_job(stopped_job)}; run directory: {run.directory}")
 
 
 def _report_end(run: Run, *, as_json: bool, signal_number: int | None) -> int:

@@ -97,13 +97,13 @@ def _follow(run: Run, timeout: float, interrupts: Interrupts, on_poll: Callable[
 
 
 def _cancel(run: Run) -> None:
-    from hpcrun.cli.cancel import format_stop
+    from hpcrun.cli.cancel import format_stopped_job
     from hpcrun.schedulers.stopping import stop
 
     for stopped_job in stop([run]):
         if stopped_job.error:
             raise stopped_job.error
-        output.message(format_stop(stopped_job))
+        output.message(format_stopped_job(stopped_job))
 
 
 def remove_run(run: Run, *, keep: bool) -> None:

@@ -47,7 +47,7 @@ def run_commands(
         run: A function that runs one command, such as `hpcrun.schedulers.slurm_client.SlurmClient.query`.
 
     Returns:
-        The result of each command, by the same names.
+        The result of each command, by name.
     """
     with ThreadPoolExecutor(len(commands)) as pool:
         return dict(zip(commands, pool.map(run, commands.values()), strict=True))

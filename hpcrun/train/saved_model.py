@@ -34,9 +34,9 @@ class SavedModel:
     epoch: int | None
     record: dict[str, Any]
 
-    def name(self, number: int) -> str:
-        """Return the class name of the output with a number (from 0); the number as text if the name is unknown."""
-        return self.names[number] if number < len(self.names) else str(number)
+    def name(self, output_index: int) -> str:
+        """Return the class name of an output, given its index; the index as text if the name is unknown."""
+        return self.names[output_index] if output_index < len(self.names) else str(output_index)
 
 
 def find_saved_model(source: str | Path, *, best: bool = False) -> SavedModel:

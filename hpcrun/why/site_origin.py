@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def find_origin(run: Run, key: str) -> str:
-    """Return ``file:line`` of a key or of a key in its table; for a key of a shipped file, a file to override it.
+    """Return ``file:line`` of a key or of a key in its table; for a key of a shipped file, the file that overrides it.
 
     Args:
         run: The run; the site may have different values for its partition, QoS, constraint and account.

@@ -40,8 +40,8 @@ if not (args.synthetic_data or data_dir):
 # Processes: hpcrun sets these variables in a job of several ranks. JAX must connect before it initializes its devices.
 if int(os.environ.get("JAX_NUM_PROCESSES", "1")) > 1:
     names = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-    address, count, number = (os.environ[name] for name in names)
-    jax.distributed.initialize(address, int(count), int(number))
+    address, process_count, process_id = (os.environ[name] for name in names)
+    jax.distributed.initialize(address, int(process_count), int(process_id))
 process, devices = jax.process_index(), jax.device_count()
 # From here on, a stop signal does not end this process; JAX has replaced earlier handlers of SIGTERM.
 hpcrun.run.checkpoint_requested()
@@ -156,15 +156,15 @@ def summarize(totals: jax.Array, prefix: str = "") -> dict[str, float]:
 
 # Checkpoint: process 0 writes it, and all processes read it when the job starts again.
 file = (run_dir := hpcrun.run.run_dir()) and run_dir / "checkpoints" / "training.npz"
-epoch, step, last = 0, 0, {}  # completed epochs, completed steps of the next epoch, metrics of the last epoch
+epoch, step, epoch_metrics = 0, 0, {}  # completed epochs, completed steps of the next epoch, metrics of the last epoch
 variables = (network.trainable_variables, network.non_trainable_variables, optimizer.variables)
 zero_totals = np.zeros(4, "float32")  # sums of an epoch: losses, correct predictions, those in the top 5, images
 state = (*([variable.value for variable in group] for group in variables), to_global_array(zero_totals, replicated))
 if file and file.exists():
     with np.load(file) as saved:
         leaves, structure = jax.tree.flatten(state)
-        values = [to_global_array(saved[f"value{number}"], replicated) for number in range(len(leaves))]
-        state, (epoch, step, last) = jax.tree.unflatten(structure, values), json.loads(str(saved["position"]))
+        values = [to_global_array(saved[f"value{index}"], replicated) for index in range(len(leaves))]
+        state, (epoch, step, epoch_metrics) = jax.tree.unflatten(structure, values), json.loads(str(saved["position"]))
     if process == 0:
         print(f"from {file}: {epoch} epochs and {step} batches of the next epoch are done", flush=True)
 
@@ -173,15 +173,15 @@ def save(epoch: int, step: int) -> None:
     """Replace the checkpoint, on process 0."""
     if file and process == 0:
         file.parent.mkdir(exist_ok=True)
-        values = {f"value{number}": np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(state))}
+        values = {f"value{index}": np.asarray(leaf) for index, leaf in enumerate(jax.tree.leaves(state))}
         temporary_file = file.with_name(".training.npz")
-        np.savez(temporary_file, position=json.dumps([epoch, step, last]), **values)
+        np.savez(temporary_file, position=json.dumps([epoch, step, epoch_metrics]), **values)
         temporary_file.replace(file)
 
 
-def max_over_processes(number: float) -> int:
+def max_over_processes(value: float) -> int:
     """Return the maximum of a number over all processes; every process must call this."""
-    return int(multihost_utils.process_allgather(np.array(int(number), "int32")).max())
+    return int(multihost_utils.process_allgather(np.array(int(value), "int32")).max())
 
 
 def load(split: images.ImageReader | images.RandomImages, seed: str, **options: object) -> Iterator[tuple]:
@@ -202,27 +202,29 @@ while epoch < epochs:
         if args.log_every and step % args.log_every == 0 and process == 0:
             rate = (step - first_step) * args.batch_size / (time.perf_counter() - start_time)
             print(f"step {epoch * steps + step}, loss = {loss:.2f} ({rate:.1f} images/s)", flush=True)
-        if step % 10 == 0 and step < steps and (number := max_over_processes(hpcrun.run.checkpoint_requested())):
+        if step % 10 == 0 and step < steps and (signal_number := max_over_processes(hpcrun.run.checkpoint_requested())):
             save(epoch, step)
             if process == 0:
                 print(f"stopped in epoch {epoch + 1}, after {step} batches; start it again to continue", flush=True)
-            sys.exit(128 + number)
+            sys.exit(128 + signal_number)
 
-    last = summarize(state[3])  # waits for the last step
+    epoch_metrics = summarize(state[3])  # waits for the last step
     rate = (step - first_step) * args.batch_size / (time.perf_counter() - start_time)
     if (epoch + 1) % args.val_freq == 0:
         hpcrun.run.heartbeat(phase="validation")
-        last |= summarize(sum(validation_step(state, batch) for batch in load(validation, "", shuffle=False)), "val_")
+        epoch_metrics |= summarize(
+            sum(validation_step(state, batch) for batch in load(validation, "", shuffle=False)), "val_"
+        )
     state = (*state[:3], to_global_array(zero_totals, replicated))
     epoch, step = epoch + 1, 0
     seconds = time.perf_counter() - start_time
-    hpcrun.run.log_metrics(epoch, epochs, **last, images_per_second=rate, seconds=round(seconds, 3))
-    number = max_over_processes(hpcrun.run.checkpoint_requested())
-    if max_over_processes(process == 0 and time.monotonic() - saved_at > 600) or number or epoch == epochs:
+    hpcrun.run.log_metrics(epoch, epochs, **epoch_metrics, images_per_second=rate, seconds=round(seconds, 3))
+    signal_number = max_over_processes(hpcrun.run.checkpoint_requested())
+    if max_over_processes(process == 0 and time.monotonic() - saved_at > 600) or signal_number or epoch == epochs:
         save(epoch, 0)
         saved_at = time.monotonic()
-    if number and epoch < epochs:
-        sys.exit(128 + number)
+    if signal_number and epoch < epochs:
+        sys.exit(128 + signal_number)
 
 hpcrun.run.heartbeat(phase="trained")
 for variable, value in zip(variables[0] + variables[1], state[0] + state[1], strict=True):
@@ -230,4 +232,4 @@ for variable, value in zip(variables[0] + variables[1], state[0] + state[1], str
 if run_dir and process == 0:
     network.save(run_dir / "model.keras")
     (run_dir / "labels.txt").write_text("".join(f"{name}\n" for name in training.names))
-hpcrun.run.write_result(**{f"final_{name}": value for name, value in last.items()}, arch=args.arch)
+hpcrun.run.write_result(**{f"final_{name}": value for name, value in epoch_metrics.items()}, arch=args.arch)

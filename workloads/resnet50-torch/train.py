@@ -165,11 +165,11 @@ while epoch < epochs:
         if args.log_every and step % args.log_every == 0 and rank == 0:
             rate = (step - first_step) * args.batch_size / (time.perf_counter() - start_time)
             print(f"step {epoch * steps + step}, loss = {losses / len(y):.2f} ({rate:.1f} images/s)", flush=True)
-        if step % 10 == 0 and step < steps and (number := stop_signal()):
+        if step % 10 == 0 and step < steps and (signal_number := stop_signal()):
             save(epoch, step)
             if rank == 0:
                 print(f"stopped in epoch {epoch + 1}, after {step} batches; start it again to continue", flush=True)
-            sys.exit(128 + number)
+            sys.exit(128 + signal_number)
 
     rate = (step - first_step) * args.batch_size / (time.perf_counter() - start_time)
     average_statistics()
@@ -192,14 +192,14 @@ while epoch < epochs:
     epoch, step = epoch + 1, 0
     seconds = time.perf_counter() - start_time
     hpcrun.run.log_metrics(epoch, epochs, **epoch_metrics, images_per_second=rate, seconds=round(seconds, 3))
-    number = stop_signal()
+    signal_number = stop_signal()
     is_due = torch.tensor(time.monotonic() - saved_at > 600, device=device)
     dist.broadcast(is_due, 0)
-    if number or is_due or epoch == epochs:
+    if signal_number or is_due or epoch == epochs:
         save(epoch, 0)
         saved_at = time.monotonic()
-    if number and epoch < epochs:
-        sys.exit(128 + number)
+    if signal_number and epoch < epochs:
+        sys.exit(128 + signal_number)
 
 hpcrun.run.heartbeat(phase="trained")
 if run_dir and rank == 0:

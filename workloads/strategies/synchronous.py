@@ -46,22 +46,22 @@ def train(training: Training) -> dict[str, float]:
 
         return strategy.distribute_datasets_from_function(batches)
 
-    first, done = training.checkpoint.read()
+    first_epoch, steps_done = training.checkpoint.read()
     metrics: dict[str, float] = {}
-    for epoch in range(first, args.epochs):
-        iterator, sums, begin = iter(read(epoch, done)), tf.zeros(4), time.perf_counter()
-        for number in range(done, training.steps):
+    for epoch in range(first_epoch, args.epochs):
+        iterator, sums, start_time = iter(read(epoch, steps_done)), tf.zeros(4), time.perf_counter()
+        for step_index in range(steps_done, training.steps):
             sums += step(next(iterator), tf.constant(float(hpcrun.run.checkpoint_requested())))
-            progress = {"epoch": epoch + 1, "epochs": args.epochs, "step": number + 1, "steps": training.steps}
+            progress = {"epoch": epoch + 1, "epochs": args.epochs, "step": step_index + 1, "steps": training.steps}
             hpcrun.run.heartbeat(**progress, batch_size=args.batch_size, **means(sums[:3]))
             if sums[3]:
-                training.checkpoint.write(epoch, number + 1)
-                stop(epoch, number + 1)
-        seconds = time.perf_counter() - begin
+                training.checkpoint.write(epoch, step_index + 1)
+                stop(epoch, step_index + 1)
+        seconds = time.perf_counter() - start_time
         test_sums = evaluate(test_step, training.held_out.batches(256, shard=training.shard))
         metrics = means(sums[:3]) | means(mean(test_sums), "val_")
         training.checkpoint.write(epoch + 1, 0)
         rate = float(sums[2]) / seconds
         hpcrun.run.log_metrics(epoch + 1, args.epochs, **metrics, images_per_second=rate, seconds=round(seconds, 3))
-        done = 0
+        steps_done = 0
     return metrics

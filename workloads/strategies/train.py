@@ -73,7 +73,7 @@ elif args.strategy == "mirrored":
 elif role and role.job == "chief":
     strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 else:
-    strategy = tf.distribute.get_strategy()  # strategy of a single process: `one`, and the evaluator
+    strategy = tf.distribute.get_strategy()  # the strategy `one`, and the evaluator, use a single process
 replicas = strategy.num_replicas_in_sync
 if args.batch_size % replicas:
     raise hpcrun.train.HpcrunError(

@@ -224,7 +224,7 @@ def _check_arrays(y: Data, sample_weight: Data, batch_size: int | None) -> None:
             raise HpcrunError(f"{name} is a {type(value).__name__}, and x is an array", hint=_array_hint(name, value))
     if sample_weight is not None and y is None:
         raise HpcrunError(
-            "sample_weight goes with y",
+            "sample_weight requires y",
             hint="give the targets, for example y=x if the model learns to reproduce its input",
         )
     if batch_size is not None and not (isinstance(batch_size, int | np.integer) and batch_size > 0):
@@ -244,6 +244,6 @@ def _require_unset(x: Data, other_arguments: Data) -> None:
     for name, value in zip(("y", "sample_weight", "batch_size"), other_arguments, strict=True):
         if value is not None:
             raise HpcrunError(
-                f"{name} goes with arrays, not with a {type(x).__name__}",
+                f"{name} requires arrays, not a {type(x).__name__}",
                 hint=f"let the {type(x).__name__} yield batches of (x, y, sample_weight), of the global batch size",
             )

@@ -153,7 +153,7 @@ def check_unweighted(batch: Data) -> None:
     if not isinstance(batch, tuple) or len(batch) != 2:
         has = "have sample weights already" if isinstance(batch, tuple) and len(batch) > 2 else "have no targets"
         raise HpcrunError(
-            f"class_weight goes with batches of (x, y); these {has}",
+            f"class_weight requires batches of (x, y); these {has}",
             hint="leave class_weight out, and multiply sample_weight by the weights of the classes",
         )
 

@@ -25,29 +25,29 @@ class ImageFiles:
     folder: Path
     paths: list[str]
 
-    def read(self, number: int) -> bytes:
+    def read(self, image_index: int) -> bytes:
         """Return the content of an image file.
 
         Raises:
             HpcrunError: The file is empty.
             OSError: The file cannot be read.
         """
-        content = Path(self.folder, self.paths[number]).read_bytes()
+        content = Path(self.folder, self.paths[image_index]).read_bytes()
         if not content:
-            raise HpcrunError(f"{self.describe(number)}: the file is empty")
+            raise HpcrunError(f"{self.describe(image_index)}: the file is empty")
         return content
 
-    def check(self, number: int) -> str | None:
+    def check(self, image_index: int) -> str | None:
         """Return an error message if an image cannot be decoded; else None."""
-        return check_image(self.read(number))
+        return check_image(self.read(image_index))
 
-    def describe(self, number: int) -> str:
+    def describe(self, image_index: int) -> str:
         """Return the path of an image."""
-        return str(Path(self.folder, self.paths[number]))
+        return str(Path(self.folder, self.paths[image_index]))
 
-    def select(self, image_numbers: np.ndarray[Any, Any]) -> ImageFiles:
-        """Return a subset of the images, given their numbers."""
-        return replace(self, paths=[self.paths[number] for number in image_numbers])
+    def select(self, image_indices: np.ndarray[Any, Any]) -> ImageFiles:
+        """Return a subset of the images, given their indices."""
+        return replace(self, paths=[self.paths[image_index] for image_index in image_indices])
 
 
 def split_folder(folder: Path, split: str) -> Path | None:

@@ -130,11 +130,11 @@ class ImageSet:
         undamaged = find_undamaged(self._find_problem, len(self))
         return ImageSet(self.content.select(undamaged), self.labels[undamaged], self.names)
 
-    def _find_problem(self, number: int) -> str | None:
+    def _find_problem(self, image_index: int) -> str | None:
         """Return an error message if an image cannot be read and decoded; else None."""
-        description = self.content.describe(number)
+        description = self.content.describe(image_index)
         try:
-            problem = self.content.check(number)
+            problem = self.content.check(image_index)
         except HpcrunError as error:
             return error.message
         except (ValueError, KeyError, IndexError) as error:  # errors of the record

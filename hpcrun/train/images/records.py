@@ -37,22 +37,22 @@ class Records:
     files: Sequence[Path]
     index: Array
 
-    def read(self, number: int) -> bytes:
+    def read(self, record_index: int) -> bytes:
         """Return a record, a serialized ``tf.train.Example``.
 
         Raises:
             RecordError: The record is damaged.
             OSError: The shard cannot be read.
         """
-        row = self.index[number]
+        row = self.index[record_index]
         file = self.files[row["shard"]]
         # keep a reference: if several threads open the same file, the cache keeps only one of the objects
         open_file = _open_cached(str(file))
         return read_record(open_file.descriptor, file, int(row["offset"]), int(row["length"]))
 
-    def check(self, number: int) -> str | None:
+    def check(self, record_index: int) -> str | None:
         """Return an error message if an image cannot be decoded; else None."""
-        features = decode_example(self.read(number))
+        features = decode_example(self.read(record_index))
         encoded = features["image/encoded"][0]
         if features.get("image/format") != [b"RAW"]:
             return check_image(encoded)
@@ -60,14 +60,14 @@ class Records:
         has_right_size = channels in {1, 3} and len(encoded) == height * width * channels
         return None if has_right_size else f"{len(encoded)} bytes are not {height} x {width} x {channels} raw pixels"
 
-    def describe(self, number: int) -> str:
+    def describe(self, record_index: int) -> str:
         """Return the shard and the offset of a record, as text."""
-        row = self.index[number]
+        row = self.index[record_index]
         return f"{self.files[row['shard']]}: record at byte {row['offset']}"
 
-    def select(self, image_numbers: Array) -> Records:
-        """Return a subset of the records, given their numbers."""
-        return replace(self, index=self.index[image_numbers])
+    def select(self, record_indices: Array) -> Records:
+        """Return a subset of the records, given their indices."""
+        return replace(self, index=self.index[record_indices])
 
 
 class _OpenFile:

@@ -27,20 +27,20 @@ class SourceRecords:
 
     sources: Sequence[Source]
 
-    def read(self, number: int) -> bytes:
+    def read(self, image_index: int) -> bytes:
         """Return the record of an image, a serialized ``tf.train.Example``."""
-        source = self.sources[number]
+        source = self.sources[image_index]
         height, width, channels = source.shape or (0, 0, 0)
         return encode_example(features_of(source, EncodedImage(source.read(), height, width, channels, "RAW")))
 
-    def check(self, number: int) -> str | None:  # noqa: ARG002 - the interface of ImageFiles
+    def check(self, image_index: int) -> str | None:  # noqa: ARG002 - the interface of ImageFiles
         """Return None: the images were checked when they were read."""
         return None
 
-    def describe(self, number: int) -> str:
+    def describe(self, image_index: int) -> str:
         """Return the file and the name of an image, as text."""
-        return f"{self.sources[number].file}: {self.sources[number].name}"
+        return f"{self.sources[image_index].file}: {self.sources[image_index].name}"
 
-    def select(self, image_numbers: np.ndarray[Any, Any]) -> SourceRecords:
-        """Return a subset of the images, given their numbers."""
-        return SourceRecords([self.sources[number] for number in image_numbers])
+    def select(self, image_indices: np.ndarray[Any, Any]) -> SourceRecords:
+        """Return a subset of the images, given their indices."""
+        return SourceRecords([self.sources[image_index] for image_index in image_indices])

@@ -50,7 +50,7 @@ class StallDetector:
         self.ticks = 0  # number of ticks in the current collective
         self._last_wait: waiting | None = None
         self._refused_queries = 0
-        self._has_next_answered = False
+        self._has_next_rank_answered = False
         self._closing = threading.Event()
 
     def answer(self, question: Json) -> Json:
@@ -73,7 +73,9 @@ class StallDetector:
     def run(self) -> None:
         """Check for stalls every tick until `close`, and end the job if it stalls."""
         # A refused connection to another host counts only after an earlier answer, because a firewall may refuse, too.
-        self._has_next_answered = self.peers.is_on_this_host(self._next) or not isinstance(self._query_next(), OSError)
+        self._has_next_rank_answered = self.peers.is_on_this_host(self._next_rank) or not isinstance(
+            self._query_next_rank(), OSError
+        )
         while not self._closing.wait(self.tick):
             wait = current_wait()
             if wait is None or wait is not self._last_wait:
@@ -84,7 +86,7 @@ class StallDetector:
                 self.abort(f"no progress for {self.limit:g} s", ". HPCRUN_STALL_SECONDS sets the limit (0: none)")
             elif self.ticks >= CHECK_TICKS:
                 query_start = time.monotonic()
-                self._check_next()
+                self._check_next_rank()
                 # A query without an answer takes seconds. Count at most the query's timeout, because this rank may have
                 # been stopped.
                 self.ticks += int(min(time.monotonic() - query_start, MAX_QUERY_SECONDS) / self.tick)
@@ -102,26 +104,26 @@ class StallDetector:
         failure.report_and_abort(f"{text}\n{HINT}{hint}", f"error: {reason}", 1, arbiters=range(self.peers.rank + 1))
 
     @property
-    def _next(self) -> int:
+    def _next_rank(self) -> int:
         return (self.peers.rank + 1) % len(self.peers.all_peers)
 
-    def _query_next(self) -> Json | OSError:
-        return self.peers.query_all([self._next], "where")[self._next]
+    def _query_next_rank(self) -> Json | OSError:
+        return self.peers.query_all([self._next_rank], "where")[self._next_rank]
 
-    def _check_next(self) -> None:
-        answer, wait = self._query_next(), self._last_wait
+    def _check_next_rank(self) -> None:
+        answer, wait = self._query_next_rank(), self._last_wait
         if wait is None or current_wait() is not wait:
             return
         if isinstance(answer, OSError):
             self._refused_queries = (
                 self._refused_queries + 1
-                if self._has_next_answered and isinstance(answer, ConnectionRefusedError)
+                if self._has_next_rank_answered and isinstance(answer, ConnectionRefusedError)
                 else 0
             )
             if self._refused_queries == 2:
-                self.abort(f"rank {self._next} has ended, and others wait for it")
+                self.abort(f"rank {self._next_rank} has ended, and others wait for it")
             return
-        self._has_next_answered, self._refused_queries = True, 0
+        self._has_next_rank_answered, self._refused_queries = True, 0
         mismatch = answer["what"] not in {
             None,
             wait.description,
