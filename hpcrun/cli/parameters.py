@@ -43,7 +43,7 @@ States = Annotated[
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Time since when the jobs were submitted, as 30m, 2h, 3d or a date."),
+    typer.Option("--since", metavar="TIME", help="Earliest submission of the jobs, as an age (30m, 2h, 3d) or a date."),
 ]
 Site = Annotated[
     str | None,

@@ -167,7 +167,7 @@ def wait_for_torch():
 # ---- The world -------------------------------------------------------------------------------------------------------
 def record_world(folder):
     """Record in a run directory whether this process was in a world of all ranks."""
-    records_itself = "hpcrun.train" in sys.modules  # whether MPI_COMM_WORLD has all ranks, or no rank joined it
+    records_itself = "hpcrun.train" in sys.modules  # hpcrun.train records the size of MPI_COMM_WORLD itself
     sizes = {name: find_size() for name, find_size in WORLD_SIZES.items() if name != "MPI" or not records_itself}
     if records_itself and not any(sizes.values()):
         return

@@ -276,7 +276,7 @@ def names():
         file.unlink(missing_ok=True)
 
 
-def removed_of(names, report):
+def removed_names(names, report):
     """Return those of some files that a cleanup has removed; killed ranks of other tests leave segments, too."""
     assert set(report["removed"]) >= {str(name) for name in names if not name.exists()}
     return [name for name in names if str(name) in report["removed"]]
@@ -289,7 +289,7 @@ def test_segments_that_only_the_job_has_open_are_removed(leaving, names, started
         started.append(subprocess.Popen(["sleep", "600"], stdin=file))
     code, out, err = cleanup("last", "--yes", "--json")
     report = json.loads(out)["nodes"][0]["jobs"][0]
-    assert (code, removed_of(names, report)) == (0, [own, listening]), err
+    assert (code, removed_names(names, report)) == (0, [own, listening]), err
     assert [name.exists() for name in names] == [False, True, True, False]
     why = {one["path"]: one["why"] for one in report["left"]}
     assert f"process {started[0].pid} (sleep), which is not the job's" in why[str(shared)]
@@ -320,7 +320,7 @@ def test_segments_of_ranks_that_were_all_killed_are_removed(started):
             started.append(subprocess.Popen(["sleep", "600"], stdin=stream))
         code, out, err = cleanup("last", "--yes", "--json")
         report = json.loads(out)["nodes"][0]["jobs"][0]
-        assert (code, removed_of(files, report)) == (0, left), err
+        assert (code, removed_names(files, report)) == (0, left), err
         assert [file for file in files if file.exists()] == [used, old, own]
     finally:
         for file in files:
@@ -729,11 +729,11 @@ def test_nodes_that_cannot_be_allocated_together_are_tried_separately(fake_slurm
 
 
 @pytest.fixture
-def hiding(tmp_path):
+def hidden_processes(tmp_path):
     """Jobs that leave a process without parent, terminal and environment; these end with the test."""
     pids: list[int] = []
 
-    def hide(redirection):
+    def start_hidden_process(redirection):
         file = tmp_path / f"hidden{len(pids)}"
         program = 'exec -a "sleep 600 --api-key=abcdef12" sleep 600'
         line = f"env -i setsid bash -c 'echo $$ >{file}; {program}' {redirection} & "
@@ -743,13 +743,13 @@ def hiding(tmp_path):
         pids.append(int(file.read_text()))
         return run, pids[-1]
 
-    yield hide
+    yield start_hidden_process
     for pid in filter(alive, pids):
         os.kill(pid, signal.SIGKILL)
 
 
-def test_an_unattributed_process_is_listed_and_not_ended(hiding):
-    _, pid = hiding("</dev/null >/dev/null 2>&1")
+def test_an_unattributed_process_is_listed_and_not_ended(hidden_processes):
+    _, pid = hidden_processes("</dev/null >/dev/null 2>&1")
     code, out, err = cleanup("last", "--force", "--json")
     assert (code, alive(pid)) == (0, True)
     assert "of yours that started during the job" in err
@@ -765,8 +765,8 @@ def test_an_unattributed_process_is_listed_and_not_ended(hiding):
     assert nothing == "nothing that certainly belongs to a job is left on 1 node"
 
 
-def test_a_process_without_environment_is_the_jobs_where_it_writes_its_log(hiding):
-    _, pid = hiding('</dev/null >>"$HPCRUN_RUN_DIR/logs/rank-0.log" 2>&1')
+def test_a_process_without_environment_is_the_jobs_where_it_writes_its_log(hidden_processes):
+    _, pid = hidden_processes('</dev/null >>"$HPCRUN_RUN_DIR/logs/rank-0.log" 2>&1')
     code, _, err = cleanup("last", "--force")
     assert (code, alive(pid)) == (0, False), err
 

@@ -45,7 +45,7 @@ esac"""
 
 
 @pytest.fixture
-def mixed(tmp_path):
+def mixed_sweep(tmp_path):
     """Six local tasks: two with the same error, two with other errors, and two that completed."""
     jobs = hpcrun.submit(
         None, ["bash", "-c", PROGRAM], site="local", job_name="mixed", sweep={"n": range(6)}, max_parallel=2
@@ -54,8 +54,8 @@ def mixed(tmp_path):
     return jobs
 
 
-def test_why_prints_each_cause_once(mixed, cli):
-    ids = [job.job_id for job in mixed]
+def test_why_prints_each_cause_once(mixed_sweep, cli):
+    ids = [job.job_id for job in mixed_sweep]
     code, out, _ = cli("why", "mixed")
     first, second, third, fourth = out.split("\n\n")
     head, example, evidence, fix, again = first.splitlines()

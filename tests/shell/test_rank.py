@@ -51,7 +51,7 @@ def failed(folder):
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def heard(line):
+def signal_name(line):
     return line.split()[-1] if line.startswith("heard") else line
 
 
@@ -286,7 +286,7 @@ def test_an_orphan_does_not_keep_the_rank_alive(tmp_path, more):
 
 
 def test_no_process_is_left_when_the_rank_ends_or_is_killed(tmp_path):
-    def left():
+    def remaining_processes():
         found = []
         for file in Path("/proc").glob("[0-9]*/environ"):
             try:
@@ -297,12 +297,12 @@ def test_no_process_is_left_when_the_rank_ends_or_is_killed(tmp_path):
         return found
 
     ends(tmp_path, "true")
-    assert wait_until(lambda: not left())
+    assert wait_until(lambda: not remaining_processes())
     with rank(tmp_path, "sleep", "600") as process:
         process.stdout.readline()
-        wait_until(lambda: len(left()) >= 4)  # bash, witness, tee, sleep
+        wait_until(lambda: len(remaining_processes()) >= 4)  # bash, witness, tee, sleep
         os.killpg(process.pid, signal.SIGKILL)
-        assert wait_until(lambda: not left())
+        assert wait_until(lambda: not remaining_processes())
 
 
 def test_a_launcher_that_ignores_exit_codes_gets_a_signal(tmp_path):

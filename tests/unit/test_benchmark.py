@@ -19,8 +19,8 @@ NODE = {"compute_GFLOPS": 50.0, "memory_GBps": 10.0}
 
 
 @pytest.fixture
-def mine(isolated_home):
-    """Return a site file of the user's own."""
+def user_site_file(isolated_home):
+    """Return a site file of the user."""
     file = isolated_home / "config/hpcrun/mine.toml"
     file.parent.mkdir(parents=True)
     file.write_text(
@@ -46,7 +46,7 @@ def recorded(found=None, **more):
     return BenchmarkRecord(**{**facts, "figures": {"latency_us": 40.0, "bandwidth_GBps": 1.0}, **more})
 
 
-def said(record, *before):
+def regression_sentences(record, *before):
     return [
         one.sentence
         for one in benchmark_regressions.find_regressions(
@@ -57,21 +57,21 @@ def said(record, *before):
 
 def test_a_node_with_a_slow_link_is_named_and_its_partners_are_not():
     slow = "node n3 is slow: its bandwidth is 0.1 GB/s, 90 % less than the 1 GB/s of the other nodes"
-    assert said(recorded(measured("n3"))) == [slow]
-    assert said(recorded()) == []
+    assert regression_sentences(recorded(measured("n3"))) == [slow]
+    assert regression_sentences(recorded()) == []
 
 
 def test_a_slow_node_is_named_even_of_two():
     found = measured(n2={"compute_GFLOPS": 39.0})
     slow = "node n2 is slow: its compute is 39 GFLOPS, 22 % less than the 50 GFLOPS of the other nodes"
-    assert said(recorded(found)) == [slow]
+    assert regression_sentences(recorded(found)) == [slow]
     two = {"nodes": {name: found["nodes"][name] for name in ("n1", "n2")}, "pairs": found["pairs"][:1]}
-    assert said(recorded(two, nodes=2)) == [slow]
+    assert regression_sentences(recorded(two, nodes=2)) == [slow]
 
 
 def test_differences_below_the_threshold_are_no_regression():
     record = recorded(measured(n1={"memory_GBps": 8.1}))
-    assert said(replace(record, figures={"latency_us": 59.0, "bandwidth_GBps": 0.81}), recorded()) == []
+    assert regression_sentences(replace(record, figures={"latency_us": 59.0, "bandwidth_GBps": 0.81}), recorded()) == []
 
 
 def test_two_nodes_are_compared_with_earlier_tests():
@@ -82,9 +82,9 @@ def test_two_nodes_are_compared_with_earlier_tests():
     before = recorded(found, nodes=2)
     slower = {**found, "pairs": [{**found["pairs"][0], "bandwidth_GBps": 0.5}]}
     now = recorded(slower, nodes=2, figures={"latency_us": 120.0, "bandwidth_GBps": 0.6})
-    assert said(now) == []
+    assert regression_sentences(now) == []
     of = "of 2 earlier tests"
-    assert said(now, before, before) == [
+    assert regression_sentences(now, before, before) == [
         f"the network between n1 and n2 is slow: its bandwidth is 0.5 GB/s, 50 % less than the 1 GB/s {of}",
         f"the allreduce's latency is 120 us, 3 times the 40 us {of}",
         f"the allreduce's bandwidth is 0.6 GB/s, 40 % less than the 1 GB/s {of}",
@@ -94,27 +94,27 @@ def test_two_nodes_are_compared_with_earlier_tests():
 def test_the_median_of_comparable_tests_counts():
     now = recorded(figures={"bandwidth_GBps": 1.0})
     others: list[dict[str, Any]] = [{"nodes": 2}, {"ranks": 12}, {"partition": "big"}, {"failed": "nodes"}]
-    assert said(now, *(recorded(**other, figures={"bandwidth_GBps": 9.0}) for other in others)) == []
+    assert regression_sentences(now, *(recorded(**other, figures={"bandwidth_GBps": 9.0}) for other in others)) == []
     odd = recorded(figures={"bandwidth_GBps": 9.0})
-    assert said(now, odd, recorded(), recorded()) == []
-    assert said(now, odd, odd, recorded())[0].endswith("89 % less than the 9 GB/s of 3 earlier tests")
-    assert said(now, *30 * [odd], *20 * [recorded()]) == [], "the latest twenty"
+    assert regression_sentences(now, odd, recorded(), recorded()) == []
+    assert regression_sentences(now, odd, odd, recorded())[0].endswith("89 % less than the 9 GB/s of 3 earlier tests")
+    assert regression_sentences(now, *30 * [odd], *20 * [recorded()]) == [], "the latest twenty"
 
 
-def test_records_beside_a_site_file_are_not_listed_as_sites(mine):
+def test_records_beside_a_site_file_are_not_listed_as_sites(user_site_file):
     found = loader.load_site("mine")
     first, second = recorded(), recorded(time="2026-06-01T14:00:00+00:00", failed="ranks")
     assert (
         benchmark_records.append_record(found, second)
         == benchmark_records.append_record(found, first)
-        == mine.with_name("mine.tested.jsonl")
+        == user_site_file.with_name("mine.tested.jsonl")
     )
     assert benchmark_records.read_records(found) == [first, second]
     assert [name for name in loader.list_site_files() if "mine" in name] == ["mine"]
     assert benchmark_records.describe_last_test(found).endswith("by hpcrun ?: FAILED (ranks)")
 
 
-def test_records_of_a_site_given_by_path_are_beside_that_file(mine, tmp_path):
+def test_records_of_a_site_given_by_path_are_beside_that_file(user_site_file, tmp_path):
     (tmp_path / "mine.toml").write_text('description = "a"\n')
     assert (
         benchmark_records.append_record(loader.load_site(str(tmp_path / "mine.toml")), recorded())
@@ -122,33 +122,33 @@ def test_records_of_a_site_given_by_path_are_beside_that_file(mine, tmp_path):
     )
 
 
-def test_records_go_to_the_users_folder_if_the_layer_is_not_writable(mine, isolated_home, tmp_path):
+def test_records_go_to_the_users_folder_if_the_layer_is_not_writable(user_site_file, isolated_home, tmp_path):
     own = isolated_home / "state/hpcrun/tested"
     assert benchmark_records.append_record(loader.load_site("slurm"), recorded()) == own / "slurm.tested.jsonl", (
         "hpcrun's own folder"
     )
     victim = tmp_path / "victim"
     victim.touch()
-    mine.with_name("mine.tested.jsonl").symlink_to(victim)
+    user_site_file.with_name("mine.tested.jsonl").symlink_to(victim)
     found = loader.load_site("mine")
     assert benchmark_records.append_record(found, recorded()) == own / "mine.tested.jsonl"
     assert (victim.read_text(), benchmark_records.read_records(found)) == ("", [recorded()])
 
 
-def test_without_a_writable_folder_the_test_still_reports(mine, isolated_home):
+def test_without_a_writable_folder_the_test_still_reports(user_site_file, isolated_home):
     (isolated_home / "state").write_text("")
-    mine.with_name("mine.tested.jsonl").mkdir()
+    user_site_file.with_name("mine.tested.jsonl").mkdir()
     assert benchmark_records.append_record(loader.load_site("mine"), recorded()) is None
 
 
-def test_a_groups_folder_has_a_file_for_the_group(mine):
-    mine.parent.chmod(0o770)
+def test_a_groups_folder_has_a_file_for_the_group(user_site_file):
+    user_site_file.parent.chmod(0o770)
     file = benchmark_records.append_record(loader.load_site("mine"), recorded())
     assert file is not None
     assert file.stat().st_mode & 0o777 == 0o664
 
 
-def test_concurrent_appends_keep_all_records(mine):
+def test_concurrent_appends_keep_all_records(user_site_file):
     found = loader.load_site("mine")
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: benchmark_records.append_record(found, recorded(job_id=str(number))), range(100)))
@@ -166,7 +166,7 @@ LINES = [json.dumps({"time": "2026", "site": "a", "nodes": 1, "ranks": 1, **wron
 
 
 @pytest.mark.parametrize("line", ["", "{", "[]", "null", '{"time": "2026"}', "\udcff", "[" * 9999, *LINES])
-def test_invalid_records_are_skipped(mine, line):
+def test_invalid_records_are_skipped(user_site_file, line):
     found = loader.load_site("mine")
     file = benchmark_records.append_record(found, recorded())
     assert file is not None
@@ -175,9 +175,9 @@ def test_invalid_records_are_skipped(mine, line):
     assert benchmark_records.read_records(found) == [recorded()]
 
 
-def test_records_with_unknown_or_hostile_values_are_read_safely(mine):
+def test_records_with_unknown_or_hostile_values_are_read_safely(user_site_file):
     line = {"time": "2026", "site": "mine", "user": "\x1b[2Jeve", "nodes": 1, "ranks": 1, "figures": {}, "new": {}}
-    mine.with_name("mine.tested.jsonl").write_text(json.dumps(line) + "\n")
+    user_site_file.with_name("mine.tested.jsonl").write_text(json.dumps(line) + "\n")
     (record,) = benchmark_records.read_records(loader.load_site("mine"))
     assert record.user == "?[2Jeve"
 
@@ -192,7 +192,7 @@ def test_records_with_unknown_or_hostile_values_are_read_safely(mine):
         ({"ntasks": 1}, 1, 1, "10"),
     ],
 )
-def test_the_benchmark_request_has_the_expected_resources(mine, asked, nodes, ranks, time):
+def test_the_benchmark_request_has_the_expected_resources(user_site_file, asked, nodes, ranks, time):
     spec = plan_benchmark("mine", asked).spec
     assert (spec.resources.nodes, spec.resources.ranks, spec.resources.time) == (nodes, ranks, time)
     assert (spec.name, spec.launcher) == ("site-test", "srun")
@@ -207,6 +207,6 @@ def test_a_local_benchmark_has_two_ranks_or_one_per_gpu(monkeypatch, gpus, ranks
     assert plan_benchmark("local", {"ntasks": 3}).spec.resources.ranks == 3
 
 
-def test_a_benchmark_beyond_the_limits_is_refused(mine):
+def test_a_benchmark_beyond_the_limits_is_refused(user_site_file):
     with pytest.raises(HpcrunError, match="more than partition debug allows: 1 node"):
         plan_benchmark("mine", {"partition": "debug", "nodes": 2})

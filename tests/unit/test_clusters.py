@@ -203,17 +203,17 @@ GRANTED = {
 
 
 @pytest.fixture
-def stand(monkeypatch):
-    """Stand on a host of any name, with those variables alone that its cluster sets."""
+def pretend_host(monkeypatch):
+    """Return a function that pretends a host, with only the variables that its cluster sets."""
     for name in {"HPCRUN_SITE", *(name for site in FILES for name in loader.load_site(site).site.detect)}:
         monkeypatch.delenv(name, raising=False)
 
-    def on(host, environment):
+    def set_host(host, environment):
         monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=host))
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
 
-    return on
+    return set_host
 
 
 def plan(site, resources):
@@ -221,8 +221,8 @@ def plan(site, resources):
 
 
 @pytest.mark.parametrize(("host", "environment", "site"), RECOGNISED)
-def test_a_host_is_recognised_as_its_own_cluster_alone(host, environment, site, stand):
-    stand(host, environment)
+def test_a_host_is_recognised_as_its_own_cluster_alone(host, environment, site, pretend_host):
+    pretend_host(host, environment)
     assert loader.load_selected_site().site.name in ({site} if site else {"local", "slurm"})
 
 

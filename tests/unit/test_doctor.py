@@ -73,8 +73,8 @@ def slurm(fake_slurm):
 
 
 @pytest.fixture
-def look(tmp_path):
-    """Make one check of a site, for what it finds."""
+def run_site_check(tmp_path):
+    """Return a function that runs one check of a site and returns its findings."""
 
     def make(name, text=SITE, **asked):
         file = tmp_path / "c.toml"
@@ -85,12 +85,12 @@ def look(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["Slurm", "partitions", "limits", "GPUs", "account", "mpi.type", "a job"])
-def test_a_matching_slurm_passes_all_checks(slurm, look, name):
-    assert {row.severity for row in look(name)} == {"ok"}
+def test_a_matching_slurm_passes_all_checks(slurm, run_site_check, name):
+    assert {row.severity for row in run_site_check(name)} == {"ok"}
 
 
-def test_version_and_controller_are_reported(slurm, look):
-    assert look("Slurm") == [ok("Slurm", "23.11.4; the controller on ctl is up")]
+def test_version_and_controller_are_reported(slurm, run_site_check):
+    assert run_site_check("Slurm") == [ok("Slurm", "23.11.4; the controller on ctl is up")]
 
 
 @pytest.mark.parametrize(("name", "old", "new", "words"), [
@@ -101,17 +101,17 @@ def test_version_and_controller_are_reported(slurm, look):
     ("mpi.type", ', type = "pmix"', "", "not set, and Slurm's MpiDefault is none"),
     ("a job", "max_nodes = 3", "max_nodes = 3\ndefaults.nodes = 4", "hpcrun refuses it"),
 ])  # fmt: skip
-def test_settings_that_prevent_jobs_are_errors(slurm, look, name, old, new, words):
-    (row,) = [row for row in look(name, SITE.replace(old, new), **{"partition": "main"} if name == "a job" else {})
-              if row.severity != "ok"]  # fmt: skip
+def test_settings_that_prevent_jobs_are_errors(slurm, run_site_check, name, old, new, words):
+    requested = {"partition": "main"} if name == "a job" else {}
+    (row,) = [row for row in run_site_check(name, SITE.replace(old, new), **requested) if row.severity != "ok"]
     assert row.severity == "error"
     assert words in f"{row}; {row.fix}"
 
 
-def test_a_partition_may_have_another_mpi(slurm, look):
+def test_a_partition_may_have_another_mpi(slurm, run_site_check):
     text = SITE + 'mpi.type = "pmix_v5"\n[partitions.other]\n'
-    assert [row.severity for row in look("mpi.type", text, partition="other")] == ["ok"]
-    (row,) = look("mpi.type", text, partition="main")
+    assert [row.severity for row in run_site_check("mpi.type", text, partition="other")] == ["ok"]
+    (row,) = run_site_check("mpi.type", text, partition="main")
     line = text[: text.index("pmix_v5")].count(chr(10)) + 1
     assert (row.severity, f"c.toml:{line}: this Slurm has no pmix_v5" in str(row)) == ("error", True)
 
@@ -123,8 +123,8 @@ def test_a_partition_may_have_another_mpi(slurm, look):
     ('mem_per_node = "8000"', 'mem_per_node = "16G"', '"8000M"'),
     ("max_nodes = 3", "cpus_per_node = 32", "16"),
 ])  # fmt: skip
-def test_a_limit_that_differs_from_slurms_is_reported_with_line_and_fix(slurm, look, key, said, there):
-    (row,) = look("limits", SITE.replace(key, said))
+def test_a_limit_that_differs_from_slurms_is_reported_with_line_and_fix(slurm, run_site_check, key, said, there):
+    (row,) = run_site_check("limits", SITE.replace(key, said))
     name = said.split(" ")[0]
     assert row.severity == "warning"
     assert f"/c.toml:{SITE[: SITE.index(key)].count(chr(10)) + 1}: {name} = " in str(row)
@@ -136,62 +136,62 @@ def test_a_limit_that_differs_from_slurms_is_reported_with_line_and_fix(slurm, l
     (["gpu:a100:2,gpu:h100:1,lustre:1", "gpu:h100:2"], 3),  # both in one node
     (["gpu:3090:8"], 8),
 ])  # fmt: skip
-def test_site_init_and_the_doctor_count_the_same_gpus(slurm, look, lines, gpus):
+def test_site_init_and_the_doctor_count_the_same_gpus(slurm, run_site_check, lines, gpus):
     nodes = "\n".join(f"main|8|8000|{one}|n1" for one in lines)
     slurm.replace_command("sinfo", f"echo '{nodes}'")
     ((_, _, main),) = discover_partitions.partition_tables(parse_partitions("PartitionName=main", nodes))
     assert main["gpus_per_node"].value == gpus
-    assert look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus}"))[0].severity == "ok"
-    (row,) = look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus + 1}"))
+    assert run_site_check("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus}"))[0].severity == "ok"
+    (row,) = run_site_check("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus + 1}"))
     assert row.fix == f"set partitions.main.gpus_per_node = {gpus}"
 
 
-def test_the_memory_limit_is_that_of_the_partition_and_its_nodes(slurm, look):
+def test_the_memory_limit_is_that_of_the_partition_and_its_nodes(slurm, run_site_check):
     (slurm.folder / "partitions.txt").write_text(slurm_clusters.format_partition("main", max_mem="6000"))
-    (row,) = look("limits", SITE.replace("max_nodes = 3\n", ""))
+    (row,) = run_site_check("limits", SITE.replace("max_nodes = 3\n", ""))
     assert row.fix == 'set partitions.main.mem_per_node = "6000M"'
 
 
-def test_mpi_types_of_an_older_srun_are_parsed(slurm, look):
+def test_mpi_types_of_an_older_srun_are_parsed(slurm, run_site_check):
     slurm.replace_command("srun", "printf 'srun: MPI types are...\nsrun: pmi2\nsrun: none\nsrun: pmix\n' >&2")
-    assert look("mpi.type") == [ok("mpi.type", "pmix (also here: pmi2)")]
-    (row,) = look("mpi.type", SITE.replace('"pmix"', '"pmix_v5"'))
+    assert run_site_check("mpi.type") == [ok("mpi.type", "pmix (also here: pmi2)")]
+    (row,) = run_site_check("mpi.type", SITE.replace('"pmix"', '"pmix_v5"'))
     assert "choose among pmi2, none, pmix, or" in row.fix
 
 
-def test_several_unknown_names_are_one_row(slurm, look):
-    (row,) = look("partitions", f"{SITE}\n[partitions.fat]\n[partitions.thin]")
+def test_several_unknown_names_are_one_row(slurm, run_site_check):
+    (row,) = run_site_check("partitions", f"{SITE}\n[partitions.fat]\n[partitions.thin]")
     assert str(row).endswith("c.toml:15: Slurm has no partitions fat, thin")
 
 
-def test_stricter_limits_are_accepted(slurm, look):
+def test_stricter_limits_are_accepted(slurm, run_site_check):
     text = SITE.replace('max_time = "1-0"', 'max_time = "1:00:00"').replace("max_nodes = 3", "max_nodes = 1")
-    assert [row.severity for row in look("limits", text)] == ["ok"]
+    assert [row.severity for row in run_site_check("limits", text)] == ["ok"]
 
 
-def test_a_partition_that_is_down_is_reported(slurm, look):
-    down, _ = look("partitions", f"{SITE}\n[partitions.old]")
+def test_a_partition_that_is_down_is_reported(slurm, run_site_check):
+    down, _ = run_site_check("partitions", f"{SITE}\n[partitions.old]")
     assert (down.severity, down.what) == ("warning", "partition old is down")
 
 
-def test_the_answer_of_sbatch_test_only_is_reported(slurm, look):
+def test_the_answer_of_sbatch_test_only_is_reported(slurm, run_site_check):
     slurm.replace_command("sbatch", "cat >/dev/null; echo 'allocation failure: Invalid account' >&2; exit 1")
-    whole, of_main = look("a job")
+    whole, of_main = run_site_check("a job")
     assert (whole.severity, whole.what) == ("error", "Slurm would reject it: Invalid account")
     assert of_main.what == "refused in partition main: Invalid account"
 
 
-def test_nothing_is_submitted(slurm, look):
+def test_nothing_is_submitted(slurm, run_site_check):
     for check in checks.CHECKS:
         if check.location == "login" and check.name != "job script":
-            look(check.name)
+            run_site_check(check.name)
     assert all("--test-only" in call for call in slurm.calls("sbatch"))
 
 
-def test_a_missing_account_is_a_warning_that_lists_the_users_accounts(slurm, look):
-    (row,) = look("account", SITE.replace('account = "physics"', ""))
+def test_a_missing_account_is_a_warning_that_lists_the_users_accounts(slurm, run_site_check):
+    (row,) = run_site_check("account", SITE.replace('account = "physics"', ""))
     assert (row.severity, row.fix) == ("warning", "give --account, one of physics, chemistry")
-    assert look("account", SITE.replace('account = "physics"', ""), account="chemistry")[0].severity == "ok"
+    assert run_site_check("account", SITE.replace('account = "physics"', ""), account="chemistry")[0].severity == "ok"
 
 
 @pytest.mark.parametrize(("enforce", "accounts", "level", "words"), [
@@ -201,40 +201,40 @@ def test_a_missing_account_is_a_warning_that_lists_the_users_accounts(slurm, loo
     ("associations,limits", "", "error", "you have none on cluster Big, but Slurm requires one"),
     ("none", "", "ok", "not required on this cluster (AccountingStorageEnforce is none)"),
 ])  # fmt: skip
-def test_an_account_is_required_where_slurm_enforces_accounts(slurm, look, enforce, accounts, level, words):
+def test_an_account_is_required_where_slurm_enforces_accounts(slurm, run_site_check, enforce, accounts, level, words):
     config = CONFIG.replace("associations,limits", enforce)
     slurm.replace_command("scontrol", f'[ "$1" = ping ] && echo "at ctl is UP" || echo "{config}"')
     slurm.replace_command(
         "sacctmgr", f"echo 'sacctmgr: an old client' >&2; echo 'foreign|elsewhere'; echo '{accounts}|big'"
     )
-    (row,) = look("account", SITE.replace("limits.account_required = true", ""))
+    (row,) = run_site_check("account", SITE.replace("limits.account_required = true", ""))
     assert row.severity == level
     assert words in f"{row}; {row.fix}"
 
 
-def test_an_unknown_qos_is_an_error(slurm, look):
+def test_an_unknown_qos_is_an_error(slurm, run_site_check):
     slurm.replace_command("sacctmgr", "printf 'Welcome\nnormal|0\nlong|0\n'")
-    (row,) = look("QoS", f"{SITE}\n[qos.lang]\nmax_nodes = 9")
+    (row,) = run_site_check("QoS", f"{SITE}\n[qos.lang]\nmax_nodes = 9")
     assert (row.severity, row.fix) == ("error", "did you mean long? It has normal, long")
-    assert look("QoS", qos="long") == [ok("QoS", "long")]
-    assert look("QoS") == []
+    assert run_site_check("QoS", qos="long") == [ok("QoS", "long")]
+    assert run_site_check("QoS") == []
 
 
-def test_accounts_are_not_checked_without_accounting(slurm, look):
+def test_accounts_are_not_checked_without_accounting(slurm, run_site_check):
     slurm.replace_command(
         "scontrol", '[ "$1" = ping ] && echo "at ctl is UP" || echo "AccountingStorageType = accounting_storage/none"'
     )
-    assert [row.severity for row in look("account")] == ["ok"]
+    assert [row.severity for row in run_site_check("account")] == ["ok"]
     assert not slurm.calls("sacctmgr")
 
 
-def test_a_controller_that_is_down_is_reported_once(slurm, look):
+def test_a_controller_that_is_down_is_reported_once(slurm, run_site_check):
     lines = ["Slurmctld(primary) at ctl is DOWN", "*" * 35, "** RESTORE SLURMCTLD TO SERVICE **", "*" * 35]
     slurm.replace_command("scontrol", f"printf '%s\\n' {shlex.join(lines)}; exit 1")
-    row, rest = look("Slurm")
+    row, rest = run_site_check("Slurm")
     assert row == error("Slurm", "the controller does not respond: Slurmctld(primary) at ctl is DOWN", row.fix)
     assert rest.what == "skipped: partitions, limits, GPUs, account, QoS, mpi.type, a job"
-    assert look("partitions") == look("a job") == []
+    assert run_site_check("partitions") == run_site_check("a job") == []
 
 
 def test_a_controller_that_is_down_is_queried_once(slurm, tmp_path):
@@ -248,9 +248,9 @@ def test_a_controller_that_is_down_is_queried_once(slurm, tmp_path):
     assert [slurm.calls(command) for command in ("sinfo", "sacctmgr", "srun", "sbatch")] == [[]] * 4
 
 
-def test_a_missing_slurm_conf_is_reported_without_calling_slurm(slurm, look, monkeypatch):
+def test_a_missing_slurm_conf_is_reported_without_calling_slurm(slurm, run_site_check, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
-    assert look("Slurm")[0].what == "SLURM_CONF=/nowhere/slurm.conf does not exist"
+    assert run_site_check("Slurm")[0].what == "SLURM_CONF=/nowhere/slurm.conf does not exist"
     assert not slurm.calls("scontrol")
 
 
@@ -316,16 +316,18 @@ def test_a_missing_launcher_is_accepted_inside_a_container(tmp_path):
     assert [row.severity for row in checks.check_host(site, known, in_container=True) if row.severity != "ok"] == []
 
 
-def test_an_image_that_srun_opens_is_not_opened_on_the_login_node(slurm, look):
-    (row,) = look("job script", f'{SITE}\n[container]\nruntime = "pyxis"\nimage = "nvcr.io#nvidia/tensorflow:25.01"')
+def test_an_image_that_srun_opens_is_not_opened_on_the_login_node(slurm, run_site_check):
+    (row,) = run_site_check(
+        "job script", f'{SITE}\n[container]\nruntime = "pyxis"\nimage = "nvcr.io#nvidia/tensorflow:25.01"'
+    )
     assert (row.severity, row.what.split(",")[0]) == ("ok", "srun starts nvcr.io#nvidia/tensorflow:25.01")
 
 
-def test_an_image_is_opened_on_the_login_node_without_gpus(fake_slurm, look, tmp_path):
+def test_an_image_is_opened_on_the_login_node_without_gpus(fake_slurm, run_site_check, tmp_path):
     (tmp_path / "a.sif").touch()
     fake_slurm.replace_command("apptainer", "exit 1")
     keys = f'container = {{ runtime = "apptainer", image = "{tmp_path}/a.sif" }}\nsbatch = ["--gres=gpu:1"]'
-    assert [row.severity for row in look("job script", keys)] == ["error"]
+    assert [row.severity for row in run_site_check("job script", keys)] == ["error"]
     assert [call for call in fake_slurm.calls("apptainer") if "--nv" in call] == []
     assert fake_slurm.calls("apptainer")
 
@@ -385,14 +387,14 @@ def ended(fake_slurm):
     return Run(run.directory)
 
 
-def told_of(ended, *nodes):
+def job_findings(ended, *nodes):
     made = create_context("slurm", {})
     reports = [replace(one, facts={**one.facts, "MPI library": "MPICH 4.2"}) for one in nodes]
     return checks.check_job(made, ended, reports)
 
 
 def test_healthy_nodes_have_no_findings(ended):
-    rows = told_of(ended, node("n1", **WORLD), node("n2", **WORLD))
+    rows = job_findings(ended, node("n1", **WORLD), node("n2", **WORLD))
     assert [row.severity for row in rows] == ["ok"] * 3
     assert [row.what for row in rows] == ["1 on n[1-2], 65 s", "shared by n[1-2]", "2 ranks in one world"]
 
@@ -404,18 +406,18 @@ def test_healthy_nodes_have_no_findings(ended):
 ])  # fmt: skip
 def test_a_problem_of_one_node_names_the_node(ended, second, expected):
     first = {**WORLD, "ranks": {**WORLD["ranks"], "size": 2}}
-    (row,) = [row for row in told_of(ended, node("n1", **first), node("n2", **second)) if row.severity == "error"]
+    (row,) = [row for row in job_findings(ended, node("n1", **first), node("n2", **second)) if row.severity == "error"]
     assert expected in row.what
 
 
 def test_a_node_without_report_is_named(ended):
     assert error("nodes", "n2 did not report", "") in [
-        error(row.check, row.what, "") for row in told_of(ended, node("n1", **WORLD)) if row.severity == "error"
+        error(row.check, row.what, "") for row in job_findings(ended, node("n1", **WORLD)) if row.severity == "error"
     ]
 
 
 def test_a_job_without_reports_means_a_run_root_that_nodes_do_not_share(fake_slurm):
-    (row,) = told_of(fake_slurm.submit(nodes=2))
+    (row,) = job_findings(fake_slurm.submit(nodes=2))
     assert (row.check, row.severity) == ("run root", "error")
     assert node_differences.compare_hosts([], node("login")) == []
 
@@ -424,7 +426,7 @@ def test_a_node_with_failing_gpus_is_named(fake_slurm):
     run = fake_slurm.submit(nodes=2, gpus_per_node="h100:4")
     (run.directory / "starts.jsonl").write_text('{"job_id": "1", "nodes": "n[1-2]"}\n')
     fake_slurm.write_exit_record(run)
-    rows = told_of(Run(run.directory), *(node(f"n{count}", **WORLD, gpus=count) for count in (0, 1, 2, 4, 8)))
+    rows = job_findings(Run(run.directory), *(node(f"n{count}", **WORLD, gpus=count) for count in (0, 1, 2, 4, 8)))
     assert [row.what for row in rows if row.severity == "warning"] == [
         "Slurm allocated --gpus-per-node=h100:4, but nvidia-smi shows none on n0",
         "Slurm allocated --gpus-per-node=h100:4, but nvidia-smi shows 1 on n1",
@@ -434,12 +436,12 @@ def test_a_node_with_failing_gpus_is_named(fake_slurm):
 
 def test_a_common_problem_of_several_nodes_is_reported_once(ended):
     low = {"facts": {"limit of open files": "256"}}
-    rows = told_of(ended, node("n1", **WORLD, **low), node("n2", **WORLD, **low))
+    rows = job_findings(ended, node("n1", **WORLD, **low), node("n2", **WORLD, **low))
     assert [row.what for row in rows if row.severity == "warning"] == ["open files: 256 (on n[1-2])"]
 
 
 def test_a_wrong_clock_is_reported(ended):
-    rows = told_of(ended, node("n1", **WORLD), node("n2", **WORLD, measured={"skew": -90.0}))
+    rows = job_findings(ended, node("n1", **WORLD), node("n2", **WORLD, measured={"skew": -90.0}))
     (row,) = [row for row in rows if row.severity == "warning"]
     assert row == warning("clock", "the file server's is 90 s behind n2's (on n2)", row.fix)
 
@@ -583,25 +585,25 @@ def test_doctor_accepts_a_site_as_submit_does(cli, local):
     assert f"two sites were given: {file} and --site=slurm" in err
 
 
-def test_an_impossible_run_root_is_an_error(look, tmp_path, monkeypatch):
+def test_an_impossible_run_root_is_an_error(run_site_check, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path / "file/runs"))
-    (row,) = look("run root", 'extends = "local"')
+    (row,) = run_site_check("run root", 'extends = "local"')
     assert (row.severity, row.what) == ("error", f"{tmp_path}/file/runs: Not a directory")
 
 
-def test_a_run_root_with_an_account_is_not_created_without_account(look, tmp_path, monkeypatch, slurm):
+def test_a_run_root_with_an_account_is_not_created_without_account(run_site_check, tmp_path, monkeypatch, slurm):
     monkeypatch.delenv("HPCRUN_RUN_ROOT")
     text = f'run_root = "{tmp_path}/${{SLURM_JOB_ACCOUNT}}"\nlimits.account_required = true'
-    (row,) = look("run root", text)
+    (row,) = run_site_check("run root", text)
     assert (row.severity, row.fix) == ("warning", "give --account")
-    assert look("run root", text, account="physics")[-1].check == "clock"
+    assert run_site_check("run root", text, account="physics")[-1].check == "clock"
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["slurm-bin"], "nothing is left"
 
 
-def test_variables_that_override_scripts_are_reported(look, monkeypatch):
+def test_variables_that_override_scripts_are_reported(run_site_check, monkeypatch):
     monkeypatch.setenv("SBATCH_PARTITION", "debug")
-    (row,) = look("environment", 'extends = "local"')
+    (row,) = run_site_check("environment", 'extends = "local"')
     assert row.what == "SBATCH_PARTITION: set, and would override job scripts"
 
 
@@ -613,13 +615,13 @@ def test_an_invalid_request_is_refused_before_any_check(cli, tmp_path, slurm):
     assert slurm.calls("sbatch") == []
 
 
-def test_another_program_named_hpcrun_is_reported(look, tmp_path, monkeypatch):
+def test_another_program_named_hpcrun_is_reported(run_site_check, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     program = tmp_path / "hpcrun"
     program.write_bytes(b"\x7fELF HPCToolkit")
     program.chmod(0o755)
-    (row,) = look("command", 'extends = "local"')
+    (row,) = run_site_check("command", 'extends = "local"')
     assert (row.severity, row.what.startswith(f"{program} is another program")) == ("warning", True)
     assert f"alias hpcrun='{sys.executable} -m hpcrun'" in row.fix
     program.write_text("#!/env/bin/python\nimport sys\nfrom hpcrun.cli.main import main\n")
-    assert look("command", 'extends = "local"')[0].severity == "ok"
+    assert run_site_check("command", 'extends = "local"')[0].severity == "ok"

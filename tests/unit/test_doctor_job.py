@@ -51,10 +51,10 @@ def slurm(fake_slurm, monkeypatch):
 
 
 @pytest.fixture
-def ran(slurm, tmp_path):
-    """Return what makes sbatch leave such nodes in the run directory, as if the job had run at once."""
+def job_with_reports(slurm, tmp_path):
+    """Return a function that makes sbatch write node reports, as if the job had run at once."""
 
-    def leaves(*nodes, code=0):
+    def write_reports(*nodes, code=0):
         folder = tmp_path / "job"
         (folder / "doctor").mkdir(parents=True)
         record = {"exit_code": code, "reason": f"the ranks ended with exit code {code}", "host": "n1"}
@@ -65,7 +65,7 @@ def ran(slurm, tmp_path):
             (folder / name).write_text(json.dumps(value))
         slurm.replace_command("sbatch", f'cp -r {folder}/. "$(dirname "${{!#}}")"; echo 7')
 
-    return leaves
+    return write_reports
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def signalled(tmp_path):
     thread.join(10)
 
 
-def test_a_successful_job_leaves_nothing(cli, ran, isolated_home):
-    ran(node("n1"), node("n2"))
+def test_a_successful_job_leaves_nothing(cli, job_with_reports, isolated_home):
+    job_with_reports(node("n1"), node("n2"))
     code, out, err = cli("doctor", "slurm", "--in-job", "--json")
     output = json.loads(out)
     assert (code, output["ok"], [one["host"] for one in output["nodes"]]) == (0, True, ["n1", "n2"]), out
@@ -95,8 +95,8 @@ def test_a_successful_job_leaves_nothing(cli, ran, isolated_home):
     assert (list((isolated_home / "runs").iterdir()), index.list_entries()) == ([], [])
 
 
-def test_a_failed_job_is_kept_and_the_site_file_is_named_again(cli, ran, tmp_path):
-    ran(node("n1", size=1), node("n2", size=1))
+def test_a_failed_job_is_kept_and_the_site_file_is_named_again(cli, job_with_reports, tmp_path):
+    job_with_reports(node("n1", size=1), node("n2", size=1))
     (tmp_path / "c.toml").write_text('mpi = { library = "mpich", type = "none" }')
     code, out, err = cli("doctor", str(tmp_path / "c.toml"), "--in-job", "--json")
     output = json.loads(out)

@@ -143,7 +143,7 @@ def check(calls, what, commands=(*READING, *ACTING)):
             assert not set("\x1b\x9b\u202e") & set(text), (what, argv, text)
 
 
-def spoil(file, kind):
+def damage(file, kind):
     if file.is_dir():
         shutil.rmtree(file)
     else:
@@ -172,7 +172,7 @@ def spoil(file, kind):
 def test_a_record_that_is_no_regular_file_is_reported_without_blocking(jobs, calls, file):
     for kind in ODD:
         run = jobs()
-        spoil(run / file, kind)
+        damage(run / file, kind)
         big_log = kind == "huge" and ("log" in file or file == "hostfile")
         endless = {"logs"} if big_log else {"watch"} if file in {"job.json", "submitted.json", "exit.json"} else set()
         check(calls, f"{file} {kind}", [one for one in (*READING, *ACTING) if one[0] not in endless])
@@ -224,11 +224,11 @@ def test_the_row_names_the_invalid_file_and_the_reason(jobs, calls, file, text, 
 @pytest.mark.parametrize("kind", ["fifo", "zero", "directory"])
 def test_the_row_names_the_type_of_what_replaced_a_file(jobs, calls, kind):
     run = jobs()
-    spoil(run / "metrics.jsonl", kind)
+    damage(run / "metrics.jsonl", kind)
     is_folder = kind == "directory"
     message = f"metrics.jsonl is {'a directory' if is_folder else 'a pipe, device or socket'}, not a file"
     assert message in calls("status")[1]
-    spoil(run / "result.json", kind)
+    damage(run / "result.json", kind)
     assert message.replace("metrics.jsonl", "result.json") in calls("result", "1")[2]
 
 
@@ -250,7 +250,7 @@ def test_an_invalid_cache_does_not_break_status(jobs, calls, name):
     file = paths.run_index_folder().with_name(f"{name}.json")
     known = json.loads(file.read_text())["runs"] if file.exists() else {}
     for kind in ODD:
-        spoil(file, kind)
+        damage(file, kind)
         check(calls, f"{name} {kind}", [("status",)])
     for key in {key for note in known.values() for key in note}:
         for value in VALUES:

@@ -18,8 +18,8 @@ DAY = 86_400
 
 
 @pytest.fixture
-def four(fake_slurm):
-    """Jobs that ended 40 days and 1 day ago, one that runs, and one that nobody knows of."""
+def four_runs(fake_slurm):
+    """Jobs that ended 40 days and 1 day ago, one that runs, and one whose state is unknown."""
     made = [fake_slurm.submit(name) for name in ("old", "new", "runs", "unknown")]
     for run, days in zip(made, (40, 1), strict=False):
         fake_slurm.write_exit_record(run, at=int(time.time() - days * DAY))
@@ -31,14 +31,14 @@ def four(fake_slurm):
     return made
 
 
-def left():
+def listed_job_ids():
     return sorted(run.job_id for run in runs.list_runs())
 
 
-def test_only_runs_that_ended_long_ago_are_removed(four, cli):
+def test_only_runs_that_ended_long_ago_are_removed(four_runs, cli):
     code, out, err = cli("prune", "--older-than", "30d", "--yes")
-    assert (code, left()) == (0, ["2", "3", "4"]), err
-    assert [run.directory.exists() for run in four] == [False, True, True, True]
+    assert (code, listed_job_ids()) == (0, ["2", "3", "4"]), err
+    assert [run.directory.exists() for run in four_runs] == [False, True, True, True]
     assert "old" in out
     assert "kB in 1 run directory were removed" in err
     assert "last" not in out
@@ -46,23 +46,23 @@ def test_only_runs_that_ended_long_ago_are_removed(four, cli):
     assert "gone" not in cli("status")[2]
 
 
-def test_without_an_age_all_ended_runs_are_removed_and_the_others_listed(four, cli):
+def test_without_an_age_all_ended_runs_are_removed_and_the_others_listed(four_runs, cli):
     code, _, err = cli("prune", "all", "--yes")
-    assert (code, left()) == (0, ["3", "4"])
+    assert (code, listed_job_ids()) == (0, ["3", "4"])
     assert "job 3 (runs) is skipped: it is running" in err
     assert "job 4 (unknown) is skipped: its job may still run, its state is unknown" in err
 
 
-def test_a_running_job_is_kept_and_one_of_unknown_state_is_removed(four, cli):
+def test_a_running_job_is_kept_and_one_of_unknown_state_is_removed(four_runs, cli):
     code, _, err = cli("prune", "3", "--yes")
-    assert (code, left()) == (1, ["1", "2", "3", "4"])
+    assert (code, listed_job_ids()) == (1, ["1", "2", "3", "4"])
     assert "nothing was removed" in err
     assert cli("prune", "unknown", "--yes")[0] == 0
-    assert left() == ["1", "2", "3"]
+    assert listed_job_ids() == ["1", "2", "3"]
 
 
-def test_keep_results_keeps_results(four, cli):
-    run = four[0]
+def test_keep_results_keeps_results(four_runs, cli):
+    run = four_runs[0]
     outside = run.directory.parent / "data"
     outside.mkdir()
     (outside / "precious").write_text("")
@@ -75,43 +75,43 @@ def test_keep_results_keeps_results(four, cli):
     assert cli("prune", "old", "--keep-results", "--yes")[2].endswith("there is nothing to remove\n")
 
 
-def test_nothing_is_removed_without_confirmation(four, cli):
+def test_nothing_is_removed_without_confirmation(four_runs, cli):
     code, _, err = cli("prune", "--older-than", "30d")
     assert (code, "there is no terminal to ask on" in err) == (2, True)
     code, out, _ = cli("prune", "--older-than", "30d", "--dry-run", "--json")
     output = json.loads(out)
     assert (code, output["removed"], [one["job_id"] for one in output["runs"]]) == (0, False, ["1"])
     assert 100_000 <= output["bytes"] <= 400_000
-    assert left() == ["1", "2", "3", "4"]
+    assert listed_job_ids() == ["1", "2", "3", "4"]
     code, _, err = cli("prune")
     assert (code, "no run was selected" in err) == (2, True)
 
 
-def test_states_restrict_the_selection(four, fake_slurm, cli):
-    fake_slurm.write_exit_record(four[1], code=1, at=int(time.time() - 20 * DAY))
+def test_states_restrict_the_selection(four_runs, fake_slurm, cli):
+    fake_slurm.write_exit_record(four_runs[1], code=1, at=int(time.time() - 20 * DAY))
     assert cli("prune", "--older-than", "1d", "--state", "failed", "--yes")[0] == 0
-    assert left() == ["1", "3", "4"]
+    assert listed_job_ids() == ["1", "3", "4"]
     assert cli("prune", "--state", "completed", "--yes")[0] == 0
-    assert left() == ["3", "4"]
+    assert listed_job_ids() == ["3", "4"]
 
 
-def test_a_run_that_cannot_be_removed_is_reported_and_stays_in_the_index(four, cli, monkeypatch):
+def test_a_run_that_cannot_be_removed_is_reported_and_stays_in_the_index(four_runs, cli, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("hpcrun.removal.clear_folder", refuse)
     code, _, err = cli("prune", "old", "--yes")
-    assert (code, "Permission denied" in err, left()) == (1, True, ["1", "2", "3", "4"])
+    assert (code, "Permission denied" in err, listed_job_ids()) == (1, True, ["1", "2", "3", "4"])
 
 
 @pytest.mark.parametrize("what", ["a link", "a folder", "a folder with a record"])
 @pytest.mark.parametrize("keep", [(), ("--keep-results",)])
-def test_a_folder_that_replaced_a_run_is_kept(four, cli, monkeypatch, tmp_path, what, keep):
-    directory, precious = four[0].directory, tmp_path / "precious"
+def test_a_folder_that_replaced_a_run_is_kept(four_runs, cli, monkeypatch, tmp_path, what, keep):
+    directory, precious = four_runs[0].directory, tmp_path / "precious"
     (precious / "inner").mkdir(parents=True)
     (precious / "inner/file").touch()
     if what == "a folder with a record":
-        shutil.copy(four[1].directory / "job.json", precious)
+        shutil.copy(four_runs[1].directory / "job.json", precious)
 
     def exchange(run, **_):
         run.directory.rename(tmp_path / "aside")
@@ -127,13 +127,13 @@ def test_a_folder_that_replaced_a_run_is_kept(four, cli, monkeypatch, tmp_path, 
     assert (tmp_path / "aside/checkpoints/fit-0.npz").exists()
 
 
-def test_a_run_behind_links_is_removed_but_not_the_targets_of_its_links(four, cli, tmp_path, monkeypatch):
+def test_a_run_behind_links_is_removed_but_not_the_targets_of_its_links(four_runs, cli, tmp_path, monkeypatch):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/file").touch()
-    (four[0].directory / "logs/link").symlink_to(tmp_path / "outside")
-    (tmp_path / "scratch").symlink_to(four[0].directory.parent)
-    assert cli("prune", f"{tmp_path}/scratch/{four[0].directory.name}/", "--yes")[0] == 0
-    assert (four[0].directory.exists(), (tmp_path / "outside/file").exists()) == (False, True)
+    (four_runs[0].directory / "logs/link").symlink_to(tmp_path / "outside")
+    (tmp_path / "scratch").symlink_to(four_runs[0].directory.parent)
+    assert cli("prune", f"{tmp_path}/scratch/{four_runs[0].directory.name}/", "--yes")[0] == 0
+    assert (four_runs[0].directory.exists(), (tmp_path / "outside/file").exists()) == (False, True)
 
 
 def test_a_sweeps_directory_is_removed_with_its_last_task(fake_slurm, cli):
@@ -163,7 +163,7 @@ def test_json_output_is_one_value(fake_slurm):
     )
     assert len(json.loads(done.stdout)["runs"]) == 5
     assert done.stderr == ""
-    assert left() == []
+    assert listed_job_ids() == []
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def sweep(fake_slurm):
     return tasks
 
 
-def there(tasks):
+def directories_exist(tasks):
     return [task.directory.exists() for task in tasks]
 
 
@@ -187,7 +187,7 @@ def test_a_task_of_an_unreadable_sweep_is_removed_alone(sweep, cli, broken):
     parent = sweep[0].directory.parent
     (parent / "job.json").write_text(broken)
     code, _, err = cli("prune", "7_0", "--yes")
-    assert (code, there(sweep), (parent / "notes.txt").read_text()) == (0, [False, True, True], "mine"), err
+    assert (code, directories_exist(sweep), (parent / "notes.txt").read_text()) == (0, [False, True, True], "mine"), err
     assert f"{parent} is left" in err
 
 
@@ -195,7 +195,7 @@ def test_a_sweep_with_an_unreadable_record_is_kept(sweep, cli):
     parent = sweep[0].directory.parent
     (parent / "job.json").write_text("{")
     code, _, err = cli("prune", f"{parent}/", "--yes")
-    assert (code, there(sweep)) == (1, [True, True, True])
+    assert (code, directories_exist(sweep)) == (1, [True, True, True])
     assert "its job.json cannot be read" in err
 
 
@@ -209,12 +209,12 @@ def test_foreign_files_in_a_sweeps_directory_are_kept(sweep, fake_slurm, cli):
 
 
 @pytest.mark.parametrize("keep", [(), ("--keep-results",)])
-def test_a_folder_that_only_contains_a_record_is_refused(four, cli, tmp_path, monkeypatch, keep):
-    run = four[0]
+def test_a_folder_that_only_contains_a_record_is_refused(four_runs, cli, tmp_path, monkeypatch, keep):
+    run = four_runs[0]
     project, copy = tmp_path / "project", tmp_path / run.directory.name
     shutil.copytree(run.directory, project)
     shutil.copytree(run.directory, copy)
-    inner = shutil.copytree(four[1].directory, four[1].directory / "scratch" / four[2].directory.name)
+    inner = shutil.copytree(four_runs[1].directory, four_runs[1].directory / "scratch" / four_runs[2].directory.name)
     words = {
         f"{project}/": "it is not a run directory",
         f"{copy}/": f"it is a copy of {run.directory}",
@@ -250,8 +250,8 @@ def test_a_record_that_others_can_write_removes_nothing(fake_slurm, cli, monkeyp
 
 
 @pytest.mark.parametrize("text", ['{"submitted": 1e30}', '{"job_id":'])
-def test_a_run_with_an_unreadable_submission_is_kept(four, cli, text):
-    run = four[0]
+def test_a_run_with_an_unreadable_submission_is_kept(four_runs, cli, text):
+    run = four_runs[0]
     (run.directory / "submitted.json").write_text(text)
     code, _, err = cli("prune", f"{run.directory}/", "--yes")
     assert (code, run.directory.exists()) == (1, True), err

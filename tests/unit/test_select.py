@@ -14,7 +14,7 @@ from hpcrun.jobs.states import State
 
 
 @pytest.fixture
-def five(fake_slurm):
+def five_jobs(fake_slurm):
     """Five jobs: their ids and names."""
     for job_id, name in ((5, "a"), (12, "resnet50"), (13, "res net"), (14, "a/b c"), (17, "a")):
         fake_slurm.submit(name, job_id)
@@ -42,12 +42,12 @@ SELECTIONS = [
 ]
 
 
-def test_words_select_jobs(five):
+def test_words_select_jobs(five_jobs):
     for words, expected in SELECTIONS:
         assert ids(*words) == expected, words
 
 
-def test_a_run_directory_is_selected_by_any_spelling_of_its_path(five, monkeypatch):
+def test_a_run_directory_is_selected_by_any_spelling_of_its_path(five_jobs, monkeypatch):
     run = run_selection.select_one("13")
     assert ids(str(run.directory)) == [13]
     monkeypatch.chdir(run.directory.parent)
@@ -71,7 +71,7 @@ UNMATCHED = [
 ]
 
 
-def test_a_word_that_matches_nothing_is_one_clear_error(five):
+def test_a_word_that_matches_nothing_is_one_clear_error(five_jobs):
     for word, message, hint in UNMATCHED:
         with pytest.raises(HpcrunError) as error:
             ids("last", word)
@@ -80,18 +80,18 @@ def test_a_word_that_matches_nothing_is_one_clear_error(five):
         assert hint in error.value.hint
 
 
-def test_without_words_another_filter_is_required(five):
+def test_without_words_another_filter_is_required(five_jobs):
     with pytest.raises(HpcrunError, match="no job was named"):
         run_selection.select_runs([])
     assert ids(since=0) == [17, 14, 13, 12, 5]
 
 
-def test_jobs_are_selected_by_state_and_submission_time(five):
-    def ask(asked):
-        return {run: State("RUNNING" if run.job_id in {"5", "13"} else "PENDING") for run in asked}
+def test_jobs_are_selected_by_state_and_submission_time(five_jobs):
+    def query_states(runs_to_query):
+        return {run: State("RUNNING" if run.job_id in {"5", "13"} else "PENDING") for run in runs_to_query}
 
     def in_states(*words, **more):
-        return [int(row.job_id or "") for row in status_rows.select_rows(words, ask, missing_runs=[], **more)]
+        return [int(row.job_id or "") for row in status_rows.select_rows(words, query_states, missing_runs=[], **more)]
 
     assert in_states("all", states={"RUNNING"}) == [13, 5]
     assert in_states(states={"PENDING"}, since=time.time() - 60) == [17, 14, 12]
@@ -138,7 +138,7 @@ def test_an_unknown_state_is_an_error():
         states.parse_states(",")
 
 
-def test_a_directory_removed_by_hand_is_reported(five):
+def test_a_directory_removed_by_hand_is_reported(five_jobs):
     removed = run_selection.select_one("12").directory
     shutil.rmtree(removed)
     with pytest.raises(HpcrunError, match=f"the run directory of 12 is gone: {removed}"):
@@ -151,7 +151,7 @@ def test_a_directory_removed_by_hand_is_reported(five):
     assert run_selection.select_one("a").job_id == "5"
 
 
-def test_a_refused_submission_is_not_the_last_job(fake_slurm, five):
+def test_a_refused_submission_is_not_the_last_job(fake_slurm, five_jobs):
     fake_slurm.replace_command("sbatch", "exit 1")
     with pytest.raises(HpcrunError, match="sbatch refused"):
         fake_slurm.submit("refused")
@@ -159,7 +159,7 @@ def test_a_refused_submission_is_not_the_last_job(fake_slurm, five):
     assert run_selection.select_one("refused").job_id is None
 
 
-def test_the_index_is_rebuilt_from_the_run_directories(fake_slurm, five, isolated_home):
+def test_the_index_is_rebuilt_from_the_run_directories(fake_slurm, five_jobs, isolated_home):
     before = [(entry.job_id, entry.directory) for entry in index.list_entries()]
     for entry in index.list_entries():
         if entry.job_id != "13":
@@ -172,7 +172,7 @@ def test_the_index_is_rebuilt_from_the_run_directories(fake_slurm, five, isolate
     assert rebuild.rebuild_index() == (0, 0)
 
 
-def test_rebuilding_searches_the_run_roots_of_all_sites(five, isolated_home, monkeypatch):
+def test_rebuilding_searches_the_run_roots_of_all_sites(five_jobs, isolated_home, monkeypatch):
     shutil.rmtree(paths.run_index_folder())
     (isolated_home / "config/hpcrun").mkdir(parents=True)
     (isolated_home / "config/hpcrun/mine.toml").write_text(
@@ -188,7 +188,7 @@ def test_rebuilding_searches_the_run_roots_of_all_sites(five, isolated_home, mon
     assert ids("all") == [17, 14, 13, 12, 5]
 
 
-def test_index_links_without_a_job_id_are_read(five):
+def test_index_links_without_a_job_id_are_read(five_jobs):
     for entry in index.list_entries():
         link = paths.run_index_folder() / entry.link
         link.rename(link.with_name(f"{entry.created_ns}-{entry.directory_name}"))
@@ -198,7 +198,7 @@ def test_index_links_without_a_job_id_are_read(five):
     assert {entry.job_id for entry in index.list_entries()} == {"5", "12", "13", "14", "17"}
 
 
-def test_an_index_link_renamed_while_it_is_read_is_followed(five):
+def test_an_index_link_renamed_while_it_is_read_is_followed(five_jobs):
     entry = next(entry for entry in index.list_entries() if entry.job_id == "12")
     directory = entry.directory
     index.record_job_ids({directory: "99"})

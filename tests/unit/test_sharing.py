@@ -109,18 +109,18 @@ def test_only_the_followed_tag_of_a_commit_is_shown(cli, lab):
     lab.git("tag", "stable")
     lab.git("tag", "v2-test")
 
-    def follows(*ref):
+    def update_and_list(*ref):
         assert cli("site", "update", "lab", *ref, "--yes")[0] == 0
         (line,) = [line for line in cli("site", "list", "--layers")[1].splitlines() if line.startswith("added lab")]
         return line
 
     cli("site", "add", address(lab), "--ref", "v1.0", "--name", "lab", "--yes")
     commit = added(cli)["lab"]["commit"]
-    assert f"tag v1.0 at {commit[:8]} of " in follows()
-    assert f"tag stable at {commit[:8]} of " in follows("--ref", "stable")
+    assert f"tag v1.0 at {commit[:8]} of " in update_and_list()
+    assert f"tag stable at {commit[:8]} of " in update_and_list("--ref", "stable")
     assert added(cli)["lab"]["tag"] == "stable"
-    assert f"branch main at {commit[:8]} (" in follows("--ref", "main")
-    assert f"commit {commit[:10]} at {commit[:8]} (" in follows("--ref", commit[:10])
+    assert f"branch main at {commit[:8]} (" in update_and_list("--ref", "main")
+    assert f"commit {commit[:10]} at {commit[:8]} (" in update_and_list("--ref", commit[:10])
 
 
 def test_a_failed_fetch_keeps_the_current_version(cli, lab, tmp_path):
@@ -454,12 +454,12 @@ def test_layers_are_listed_without_git_and_without_their_copies(cli, lab, isolat
     cli("site", "add", address(lab), "--yes")
     path = os.environ["PATH"]
 
-    def without_what_was_fetched():
+    def remove_fetched_repository():
         monkeypatch.setenv("PATH", path)
         shutil.rmtree(repositories.added_layer_folder("hpcrun-sites") / "repository")
 
-    for spoil in (lambda: monkeypatch.setenv("PATH", str(isolated_home)), without_what_was_fetched):
-        spoil()
+    for break_source in (lambda: monkeypatch.setenv("PATH", str(isolated_home)), remove_fetched_repository):
+        break_source()
         code, out, _ = cli("site", "list", "--layers")
         assert code == 0
         assert re.search(r"hpcrun-sites +ours .*\(v1\.0\) of [-0-9]+, distance unknown", out)
@@ -499,15 +499,15 @@ def test_a_repository_without_a_default_branch_is_used_by_naming_one(cli, lab):
 
 
 @pytest.fixture
-def mine(isolated_home):
-    """A site of the user's own on top of the lab's."""
+def user_site(isolated_home):
+    """A site file of the user that extends the site of the lab."""
     file = isolated_home / "config/hpcrun/mine.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text('extends = "ours"\n')
     return file
 
 
-def test_an_update_that_breaks_sites_of_other_layers_needs_confirmation(cli, lab, mine, monkeypatch):
+def test_an_update_that_breaks_sites_of_other_layers_needs_confirmation(cli, lab, user_site, monkeypatch):
     cli("site", "add", address(lab), "--yes")
     (lab.folder / "ours.toml").rename(lab.folder / "new.toml")
     lab.commit()
@@ -526,9 +526,9 @@ def test_an_update_that_breaks_sites_of_other_layers_needs_confirmation(cli, lab
     assert "new" in loader.list_site_files()
 
 
-def test_sites_broken_by_removing_a_layer_are_listed(cli, lab, mine):
+def test_sites_broken_by_removing_a_layer_are_listed(cli, lab, user_site):
     cli("site", "add", address(lab), "--yes")
-    broken = mine.with_name("broken.toml")
+    broken = user_site.with_name("broken.toml")
     broken.write_text("lancher = 1\n")
     code, _, err = cli("site", "remove", "hpcrun-sites")
     assert (code, added(cli)) == (0, {})

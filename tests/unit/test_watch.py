@@ -60,27 +60,27 @@ def write_epochs(run, count, **more):
 
 
 @pytest.fixture
-def look():
-    """Return what a watcher sees of a run, drawn; the same watcher for the same run."""
+def watch_run():
+    """Return a function that returns the drawn state of a run; each run has one watcher."""
     watchers = {}
 
-    def see(run):
+    def observe(run):
         if run not in watchers:
             watchers[run] = Watcher(run)
         wait_until(lambda: watchers[run].update().row)
         return watchers[run].update()
 
-    yield see
+    yield observe
     for each in watchers.values():
         each.poller.close()
 
 
 @pytest.fixture
-def drawn(look):
+def drawn(watch_run):
     def draw(run, width=80, height=24):
         written = io.StringIO()
         console = Console(file=written, width=width, height=height, color_system=None)
-        console.print(WatchView(look(run), full_screen=True))
+        console.print(WatchView(watch_run(run), full_screen=True))
         return written.getvalue()
 
     return draw
@@ -280,10 +280,10 @@ def test_a_pending_job_shows_reason_and_expected_start(drawn, job, fake_slurm):
     assert "what to do: nothing: it starts when they have started" in text
 
 
-def test_the_scheduler_is_polled_seldom(look, job, fake_slurm):
+def test_the_scheduler_is_polled_seldom(watch_run, job, fake_slurm):
     end = time.monotonic() + 0.6
     while time.monotonic() < end:
-        assert look(job).is_running
+        assert watch_run(job).is_running
     assert len(fake_slurm.calls("squeue")) == 1
 
 
@@ -293,27 +293,27 @@ def start(run):
         file.write('{"job_id": "1", "host": "n1"}\n')
 
 
-def test_ends_and_restarts_are_detected_between_polls(look, drawn, job, fake_slurm, monkeypatch):
+def test_ends_and_restarts_are_detected_between_polls(watch_run, drawn, job, fake_slurm, monkeypatch):
     monkeypatch.setattr(slurm.SlurmScheduler, "max_poll_seconds", 60.0)
     monkeypatch.setattr(poll_backoff, "BACKOFF_FRACTION", 1e6)  # long enough on a busy machine
-    assert look(job).is_running
+    assert watch_run(job).is_running
     begin = time.monotonic()
     start(job)
     write_beat(job, 0)
     record = {"exit_code": 143, "reason": "stopped by SIGTERM", "host": "n1", "started": 10, "ended": 75}
     fake_slurm.set_queue((1, "PENDING", "BeginTime", "", "0:00"))
     (job.directory / "exit.json").write_text(json.dumps(record))
-    waiting = wait_until(lambda: (seen := look(job)).explanation and seen)
+    waiting = wait_until(lambda: (seen := watch_run(job)).explanation and seen)
     assert (waiting.finished, waiting.ranks) == (False, ())
     fake_slurm.set_queue((1, *RUNNING))
     (job.directory / "exit.json").unlink()
     start(job)
     job.log().write_text("it has started\n")
-    assert wait_until(lambda: (seen := look(job)).is_running and seen).row.starts == 2
+    assert wait_until(lambda: (seen := watch_run(job)).is_running and seen).row.starts == 2
     assert "started again 1 time" in drawn(job)
     assert time.monotonic() - begin < slurm.SlurmScheduler.max_poll_seconds
     fake_slurm.write_exit_record(job)
-    assert look(job).finished
+    assert watch_run(job).finished
 
 
 def end(run, code, reason, **more):
@@ -336,19 +336,19 @@ def end(run, code, reason, **more):
         (140, "the ranks ended with exit code 140; requeued, 1 of at most 3 times", {"requeued": True}),
     ],
 )
-def test_a_requeued_job_is_still_followed(look, job, fake_slurm, code, reason, more):
-    assert look(job).is_running
+def test_a_requeued_job_is_still_followed(watch_run, job, fake_slurm, code, reason, more):
+    assert watch_run(job).is_running
     fake_slurm.set_queue((1, "PENDING", "BeginTime", "", "0:00"))
     end(job, code, reason, **more)
-    waiting = wait_until(lambda: (seen := look(job)).explanation and seen)
+    waiting = wait_until(lambda: (seen := watch_run(job)).explanation and seen)
     assert (waiting.finished, waiting.row.state) == (False, "PENDING")
 
 
 @pytest.mark.parametrize("when", ["before", "while"])
-def test_a_job_that_resubmits_itself_is_still_followed(look, job, fake_slurm, when):
+def test_a_job_that_resubmits_itself_is_still_followed(watch_run, job, fake_slurm, when):
     """Its old id has ended, and Slurm says that it failed."""
     lines = ChangeReporter()
-    assert lines.describe_changes(look(job)) == ["job 1 (resnet50) is running on n[1-2]"]
+    assert lines.describe_changes(watch_run(job)) == ["job 1 (resnet50) is running on n[1-2]"]
     file = job.directory / "submitted.json"
     again = f'sed -i \'s/"job_id": "1"/"job_id": "2"/\' {file}'
     if when == "before":
@@ -356,12 +356,12 @@ def test_a_job_that_resubmits_itself_is_still_followed(look, job, fake_slurm, wh
     fake_slurm.set_queue((1, "FAILED", "NonZeroExitCode", "n1", "1:05"), (2, *RUNNING))
     fake_slurm.replace_command("squeue", f"{again}\ncat {fake_slurm.folder}/queue")
     end(job, 140, "the ranks ended with exit code 140; job 2 goes on with it", requeued=True)
-    seen = wait_until(lambda: (seen := look(job)).row.job_id == "2" and seen)
+    seen = wait_until(lambda: (seen := watch_run(job)).row.job_id == "2" and seen)
     assert (seen.finished, seen.is_running, seen.run.job_id) == (False, True, "2")
     assert lines.describe_changes(seen) == ["job 2 (resnet50) is running on n[1-2]"]
     fake_slurm.replace_command("squeue", f"cat {fake_slurm.folder}/queue")
     end(job, 3, "the ranks ended with exit code 3")
-    assert look(job).finished
+    assert watch_run(job).finished
 
 
 def test_a_resubmitted_job_ends_under_its_new_id(job, fake_slurm):
@@ -378,7 +378,7 @@ def test_a_resubmitted_job_ends_under_its_new_id(job, fake_slurm):
         assert "job 2 ended FAILED: the ranks ended with exit code 3" in watching.stderr.read()
 
 
-def test_waiting_ranks_are_reported_once(look, drawn, job):
+def test_waiting_ranks_are_reported_once(watch_run, drawn, job):
     lines = ChangeReporter()
     for rank in range(8):
         write_beat(job, rank, **STUCK)
@@ -389,24 +389,24 @@ def test_waiting_ranks_are_reported_once(look, drawn, job):
     )
     assert "8 ranks on 2 hosts: 7 waiting" in drawn(job)
     assert f"WARNING: {warning}" in " ".join(drawn(job, width=200).split())
-    assert [line for line in lines.describe_changes(look(job)) if "rank" in line] == [f"WARNING: {warning}"]
-    assert lines.describe_changes(look(job)) == []
+    assert [line for line in lines.describe_changes(watch_run(job)) if "rank" in line] == [f"WARNING: {warning}"]
+    assert lines.describe_changes(watch_run(job)) == []
     for rank in range(8):
         write_beat(job, rank)
-    assert lines.describe_changes(look(job)) == []
+    assert lines.describe_changes(watch_run(job)) == []
 
 
 @pytest.mark.parametrize(("requeue", "phase", "warned"), [
     (0, "training", True), (3, "training", False), (0, "trained", False),
 ])  # fmt: skip
-def test_the_time_limit_warning_appears_only_if_the_job_would_reach_it(look, fake_slurm, requeue, phase, warned):
+def test_the_time_limit_warning_appears_only_if_the_job_would_reach_it(watch_run, fake_slurm, requeue, phase, warned):
     run = fake_slurm.submit("net", time="1:00:00", max_requeue=requeue)
     fake_slurm.set_queue((1, *RUNNING))
     write_beat(run, 0, phase=phase)
-    assert ("limit" in look(run).warnings) == warned
+    assert ("limit" in watch_run(run).warnings) == warned
 
 
-def test_each_fit_of_a_script_is_distinguished(look, drawn, job):
+def test_each_fit_of_a_script_is_distinguished(watch_run, drawn, job):
     first = [{"epoch": e, "epochs": 2, "loss": 8.0 / e} for e in (1, 2)]
     second = [{"fit": 1, "epoch": e, "epochs": 90, "loss": 4.0 / e} for e in (1, 2)]
     file = job.directory / "metrics.jsonl"
@@ -416,7 +416,7 @@ def test_each_fit_of_a_script_is_distinguished(look, drawn, job):
     assert "fit 2, epoch 2/90" in text
     assert "loss 4 → 2" in text
     assert "fit 1 " not in text  # as a figure
-    assert ChangeReporter().describe_changes(look(job))[-1] == "fit 2, epoch 2/90  loss 2"
+    assert ChangeReporter().describe_changes(watch_run(job))[-1] == "fit 2, epoch 2/90  loss 2"
     write_beat(job, 0, fit=2, epoch=1)
     assert "fit 3, epoch 1/90, step 40/390" in drawn(job)
 
@@ -425,13 +425,13 @@ def test_each_fit_of_a_script_is_distinguished(look, drawn, job):
     "content", ["", "{", "[]", "7", '{"rank": 0}', '{"rank": 0, "time": "x", "every": 5}', "\udcff"]
 )
 @pytest.mark.parametrize("file", ["heartbeats/rank-0.json", "metrics.jsonl"])
-def test_invalid_files_are_ignored(drawn, look, job, file, content):
+def test_invalid_files_are_ignored(drawn, watch_run, job, file, content):
     write_beat(job, 0)
     write_beat(job, 1)
     write_epochs(job, 1)
     (job.directory / file).write_text(content, errors="surrogateescape")
     assert "running" in drawn(job)
-    assert ChangeReporter().describe_changes(look(job))
+    assert ChangeReporter().describe_changes(watch_run(job))
 
 
 @pytest.mark.parametrize(
@@ -478,12 +478,12 @@ def start_rank(run, *, ago=20.0, text="[rank 0] host n1, CUDA_VISIBLE_DEVICES=un
 IMPORTING = {"phase": "", "epoch": 0, "activity": "imports TensorFlow", "activity_seconds": 19.0}
 
 
-def test_start_of_rank_0_is_shown(look, drawn, job, fake_slurm):
+def test_start_of_rank_0_is_shown(watch_run, drawn, job, fake_slurm):
     lines = ChangeReporter()
     fake_slurm.set_queue((1, *RUNNING))
     start_rank(job)
     write_beat(job, 0, **IMPORTING)
-    assert wait_until(lambda: [line for line in lines.describe_changes(look(job)) if "imports" in line]) == [
+    assert wait_until(lambda: [line for line in lines.describe_changes(watch_run(job)) if "imports" in line]) == [
         "rank 0 imports TensorFlow, 20 s so far"
     ]
     assert "rank 0 imports TensorFlow, 20 s so far" in drawn(job)
@@ -517,11 +517,11 @@ def test_start_is_reported_after_2_s_and_then_every_10_s():
     assert said == [(s, f"rank 0 imports JAX, {s} s so far") for s in (2, 12, 22, 32)]
 
 
-def test_each_change_is_a_line(look, job, fake_slurm):
+def test_each_change_is_a_line(watch_run, job, fake_slurm):
     lines = ChangeReporter()
 
     def new():
-        return lines.describe_changes(look(job))
+        return lines.describe_changes(watch_run(job))
 
     fake_slurm.set_queue((1, "PENDING", "Resources", "", "0:00"))
     assert new() == ["job 1 (resnet50) is pending: it is next in line, and the nodes that it needs are busy"]
@@ -551,10 +551,10 @@ def test_each_change_is_a_line(look, job, fake_slurm):
     assert new() == []
 
 
-def test_changes_of_many_ranks_are_counted(look, job):
+def test_changes_of_many_ranks_are_counted(watch_run, job):
     for rank in range(300):
         write_beat(job, rank, fit_seconds=10.0, ago=100)
-    found = ChangeReporter().describe_changes(look(job))
+    found = ChangeReporter().describe_changes(watch_run(job))
     assert found[1] == "WARNING: rank 0 on n1 is silent: dead, stopped or unreachable; its last heartbeat was 2 min ago"
     assert found[8].startswith("WARNING: rank 7 on n2 is silent")
     assert found[9] == "  and 292 more ranks"

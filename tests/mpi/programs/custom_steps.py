@@ -34,7 +34,7 @@ def assert_close(found, expected, tolerance=2e-6):
     np.testing.assert_allclose(flat(found), flat(expected), rtol=tolerance, atol=tolerance)
 
 
-def alike(model):
+def assert_equal_weights(model):
     assert len(set(world().comm.allgather(weights(model).tobytes()))) == 1
 
 
@@ -59,7 +59,7 @@ def same(build, compile_, fit, tolerance=2e-6, figures=1e-5, *, synchronized=Fal
         compile_(model)
         history = fit(model)
         if isinstance(model, hpcrun.train.Model):
-            alike(model)
+            assert_equal_weights(model)
         return weights(model), logs(history) if isinstance(history, keras.callbacks.History) else history
 
     (plain, expected), (local, found) = both(build, train, synchronized=synchronized)
@@ -503,7 +503,7 @@ def check_examples_with_custom_losses():
         model = hpcrun.train.Model(build())
         compile_(model)
         model.fit(x, **fit_arguments)
-        alike(model)
+        assert_equal_weights(model)
 
 
 class Distiller(keras.Model):
@@ -595,7 +595,7 @@ def check_nested_gradients():
     sgd(model, loss="mse", metrics=["mae"])
     first, last = model.fit(x, targets, **fit_arguments | {"epochs": 8}).history["loss"][::7]
     assert last < first
-    alike(model)
+    assert_equal_weights(model)
 
 
 class MixedPrecision(GuidesSteps, keras.Model):
