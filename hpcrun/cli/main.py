@@ -51,7 +51,7 @@ PANELS = {
         "site": "List, write, check and share the site files of clusters.",
         "doctor": "Check a cluster against its site file, and print what to fix.",
         "data": "Build, check and split data sets of images.",
-        "workload": "List and show the workloads that come with hpcrun, and copy one as a start for your own.",
+        "workload": "List, show and copy the workloads that come with hpcrun.",
         "config": "Show the folders of sites and templates, and how the site was chosen.",
     },
     "Write job scripts by hand": {

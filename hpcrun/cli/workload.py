@@ -15,7 +15,7 @@ def group(_argv: list[str]) -> typer.Typer:
     """Return the Typer app of ``hpcrun workload``."""
     app = typer.Typer(
         no_args_is_help=True,
-        help="List and show the workloads that come with hpcrun, and copy one as a start for your own.\n\n\b\n"
+        help="List, show and copy the workloads that come with hpcrun.\n\n\b\n"
         "Examples:\n  hpcrun workload list\n  hpcrun workload show lenet5\n  hpcrun workload new mynet --from resnet50",
     )
     app.command("list", cls=Command)(list_workloads)
