@@ -169,8 +169,8 @@ def test_a_stopped_rank_waits_for_a_rank_that_writes_a_checkpoint(tmp_path, exit
 @pytest.mark.parametrize(("line", "seconds"), [('{"rank": 0, "exit_code": 1}', 600), ("", 1)])
 def test_a_stopped_rank_does_not_wait_after_a_failure_or_for_ever(tmp_path, line, seconds):
     how = {"number": 1, "ntasks": 2, "hpcrun_ranks": 2, "hpcrun_stop_seconds": seconds}
-    with rank(tmp_path, "sleep", "600", **how) as process:
-        process.stdout.readline()
+    with rank(tmp_path, "sh", "-c", "echo ready; exec sleep 600", **how) as process:
+        wait_until(lambda: (tmp_path / "logs/rank-1.log").exists() and (tmp_path / "logs/rank-1.log").read_text())
         (tmp_path / "failed.jsonl").write_text(f"{line}\n" if line else "")
         process.terminate()
         assert process.wait(DEADLINE) == 143
