@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from hpcrun import secrets
@@ -14,12 +15,16 @@ Value = TypeVar("Value")
 
 
 def mask_secrets(value: Value, run: Run) -> Value:
-    """Replace the values in a run's ``secrets.env`` by ``***``, in a text, or in the texts of tables and lists."""
-    try:
+    """Replace the values of a run's secrets by ``***``, in a text, or in the texts of tables and lists.
+
+    The secrets are those in the run's ``secrets.env``, and the variables of its site whose names are those of secrets.
+    """
+    site_variables = run.spec.site.all_values.get("environment")
+    texts = site_variables.items() if isinstance(site_variables, dict) else ()
+    secret_values = [text for name, text in texts if isinstance(text, str) and secrets.is_secret(name, text)]
+    with suppress(FileNotFoundError, ValueError, records.BadRecordError):
         content = records.read_text((run.sweep or run).directory / secrets.SECRETS_FILE, "replace")
-        secret_values = secrets.parse_secrets(content)
-    except (FileNotFoundError, ValueError, records.BadRecordError):
-        return value
+        secret_values += secrets.parse_secrets(content)
     masked_value: Value = secrets.mask_known(value, secret_values)
     return masked_value
 

@@ -19,6 +19,13 @@ import atexit
 import os
 import sys
 
+try:
+    import _thread
+    import builtins
+except ImportError:  # Python 2
+    import __builtin__ as builtins  # type: ignore[import-not-found, no-redef]
+    import thread as _thread  # type: ignore[import-not-found, no-redef]
+
 TRAINING_MODULES = ("keras", "tf_keras", "tensorflow", "torch", "jax", "flax")
 STOP_CODES = (129, 130, 131, 138, 140, 143)  # as in rank.bash
 STOP_SECONDS = 60.0
@@ -31,7 +38,9 @@ def main():
     """Register the hooks."""
     if os.environ.get("JAX_NUM_PROCESSES") and sys.version_info >= (3, 7):
         sys.meta_path.insert(0, JaxFinder())
-    sys.exit = make_exit_function(sys.exit)
+    sys.exit, builtins.SystemExit = make_exit_function(sys.exit), ObservedExit
+    if hasattr(_thread, "_excepthook") and "threading" not in sys.modules:
+        _thread._excepthook = make_thread_hook(_thread._excepthook)
     atexit.register(end_process)  # atexit calls the first registered function last
 
 
@@ -55,7 +64,7 @@ exit_codes = []  # type: ignore[var-annotated]  # the codes of SystemExit except
 
 
 class UncaughtExitCheck:
-    """An attribute of a SystemExit; deleted outside of any Python frame if no code caught the exception."""
+    """An attribute of a SystemExit, deleted with it: outside of any Python frame if no code caught the exception."""
 
     def __init__(self, code):
         self.code = code
@@ -67,18 +76,40 @@ class UncaughtExitCheck:
             exit_codes.append(self.code)
 
 
-def make_exit(argument):
-    """Return a SystemExit with an `UncaughtExitCheck`. No frame may refer to it, or the check runs too late."""
-    error = SystemExit(*(argument if isinstance(argument, tuple) else () if argument is None else (argument,)))
-    error.hpcrun_check = UncaughtExitCheck(error.code)
-    return error
+class ObservedExit(SystemExit):
+    """SystemExit with an `UncaughtExitCheck` in the main thread. A frame that refers to it would delay the check."""
+
+    __doc__, __module__ = SystemExit.__doc__, SystemExit.__module__
+
+    def __init__(self, *arguments):
+        PythonExit.__init__(self, *arguments)
+        if _thread.get_ident() == main_thread:
+            self.hpcrun_check = UncaughtExitCheck(self.code)
+
+    def __reduce__(self):
+        """Return what pickle and copy need: not the check."""
+        return type(self), self.args
+
+
+PythonExit, main_thread = SystemExit, _thread.get_ident()
+ObservedExit.__name__ = ObservedExit.__qualname__ = "SystemExit"  # pickle finds the class by this name
+
+
+def make_thread_hook(python_hook):
+    """Return a replacement for `threading.excepthook`, which would print a traceback of a subclass of SystemExit."""
+
+    def excepthook(arguments):
+        if not issubclass(arguments.exc_type, ObservedExit):
+            python_hook(arguments)
+
+    return excepthook
 
 
 def make_exit_function(python_exit):
-    """Return a replacement for `sys.exit` whose SystemExit has an `UncaughtExitCheck`."""
+    """Return a replacement for `sys.exit` that raises an `ObservedExit`."""
 
     def hpcrun_exit(status=None):
-        raise make_exit(status)
+        raise ObservedExit(*(status if isinstance(status, tuple) else () if status is None else (status,)))
 
     hpcrun_exit.__doc__, hpcrun_exit.__module__ = python_exit.__doc__, "sys"
     hpcrun_exit.__name__ = hpcrun_exit.__qualname__ = "exit"  # pickle finds the function by this name

@@ -20,6 +20,9 @@ def run_python(folder, text, *path):
     return subprocess.run([sys.executable, "program.py"], cwd=folder, env=env, capture_output=True, check=False)
 
 
+IN_A_THREAD = "import threading\ndef run():\n"
+
+
 @pytest.mark.parametrize(
     ("code", "text"),
     [
@@ -29,6 +32,15 @@ def run_python(folder, text, *path):
         (3, "sys.exit(3)"),
         (1, "sys.exit('no data')"),
         (1, "sys.exit((1, 2))"),
+        (5, "raise SystemExit(5)"),
+        (5, "exit(5)"),
+        (0, "raise SystemExit"),
+        (1, "raise SystemExit('no data')"),
+        (6, "class Stop(SystemExit):\n  def __init__(self): super().__init__(6)\nraise Stop"),
+        (0, "try: raise SystemExit(4)\nexcept SystemExit: pass"),
+        (3, "import pickle; sys.exit(pickle.loads(pickle.dumps(SystemExit(3))).code)"),
+        (0, f"{IN_A_THREAD}  try: sys.exit(4)\n  except SystemExit: pass\nthreading.Thread(target=run).start()"),
+        (0, "import _thread, time; _thread.start_new_thread(sys.exit, (4,)); time.sleep(0.2)"),
         (1, "1 / 0"),
         (130, "raise KeyboardInterrupt"),
         (2, "import argparse; argparse.ArgumentParser().parse_args(['--unknown'])"),
@@ -44,6 +56,18 @@ def test_the_exit_code_of_a_process_is_known_when_it_ends(tmp_path, code, text):
     completed = run_python(tmp_path, text)
     assert completed.stdout.splitlines()[-1] == f"code {code}".encode()
     assert completed.returncode in {code, -2 if code == 130 else code}
+
+
+@pytest.mark.parametrize("ends", ["sys.exit(4)", "raise SystemExit(4)", "raise SystemExit"])
+def test_a_thread_ends_without_a_message(tmp_path, ends):
+    text = f"{IN_A_THREAD}  {ends}\nthread = threading.Thread(target=run); thread.start(); thread.join()"
+    completed = run_python(tmp_path, text)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, b"code 0\n", b"")
+
+
+def test_an_error_in_a_thread_is_printed(tmp_path):
+    text = "import threading; thread = threading.Thread(target=lambda: 1 / 0); thread.start(); thread.join()"
+    assert b"ZeroDivisionError" in run_python(tmp_path, text).stderr
 
 
 def test_a_program_does_not_notice_the_hooks(tmp_path):

@@ -15,6 +15,7 @@ MPI.COMM_WORLD.Barrier()
 if MPI.COMM_WORLD.rank == 1:
     if sys.argv[1] == "raises": raise ValueError("a bad value")
     if sys.argv[1] == "exits": sys.exit(3)
+    if sys.argv[1] == "raises-exit": raise SystemExit(4)
     if sys.argv[1] == "leaves": os._exit(5)
     if sys.argv[1] == "aborts": MPI.COMM_WORLD.Abort(7)
     if sys.argv[1] == "killed": os.kill(os.getpid(), signal.SIGKILL)
@@ -30,7 +31,7 @@ if hpcrun.train.rank() == 1:
     sys.exit(3)
 hpcrun.train.allreduce(np.ones(3))
 """
-EXIT_CODES = {"early": 1, "raises": 1, "exits": 3, "leaves": 5, "killed": 137, "aborts": 7}
+EXIT_CODES = {"early": 1, "raises": 1, "exits": 3, "raises-exit": 4, "leaves": 5, "killed": 137, "aborts": 7}
 
 
 def run_failing_job(user, site, text, failure):
@@ -57,7 +58,7 @@ def run_failing_job(user, site, text, failure):
                 ("srun-mpich", "raises"),
                 ("srun-mpich", "leaves"),
                 ("srun-mpich", "early"),
-                ("srun-openmpi", "exits"),
+                ("srun-openmpi", "raises-exit"),
                 ("srun-openmpi", "killed"),
                 ("mpiexec", "raises"),
                 ("mpiexec", "exits"),

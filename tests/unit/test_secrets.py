@@ -270,15 +270,17 @@ def test_no_command_shows_secrets_and_resubmit_restores_them(job, cli, isolated_
 
 def test_secrets_that_the_program_prints_are_masked_by_why_and_report(cli, isolated_home, monkeypatch):
     monkeypatch.chdir(isolated_home)
-    program = ["sh", "-c", 'echo "connect $DB_PASSWORD"; echo got $HF_TOKEN >&2; exit 3']
-    job = hpcrun.submit(None, program, site="local", environment={"DB_PASSWORD": "open sesame", "HF_TOKEN": "abc12345"})
+    (isolated_home / "lab.toml").write_text('extends = "local"\nenvironment.API_KEY = "SiteKey77"\n')
+    program = ["sh", "-c", 'echo "connect $DB_PASSWORD"; echo got $HF_TOKEN $API_KEY >&2; exit 3']
+    secret_variables = {"DB_PASSWORD": "open sesame", "HF_TOKEN": "abc12345"}
+    job = hpcrun.submit(None, program, site=str(isolated_home / "lab.toml"), environment=secret_variables)
     wait_until(job.done)
     assert "connect open sesame" in cli("logs", "last")[1]
     assert cli("report", "last", "-o", "r.html")[0] == 0
     shown = [*(cli(*argv)[1] for argv in (["why"], ["why", "--json"])), (isolated_home / "r.html").read_text()]
     for text in shown:
-        assert ("connect ***" in text, "got ***" in text) == (True, True), text
-        assert not [secret for secret in ("sesame", "abc12345") if secret in text]
+        assert ("connect ***" in text, "got *** ***" in text) == (True, True), text
+        assert not [secret for secret in ("sesame", "abc12345", "SiteKey77") if secret in text]
 
 
 def test_secrets_of_a_shared_run_are_readable_only_by_the_owner(isolated_home, monkeypatch):
