@@ -29,7 +29,7 @@
 #   hpcrun_mode                       the umask of the rank's log and of the records of ranks
 #   hpcrun_earlier_failures           the number of lines that failed.jsonl had before this launch
 #   hpcrun_ranks                      the number of ranks that the launcher starts
-#   hpcrun_stop_seconds               the longest time from a signal to stop until this process ends, in seconds
+#   hpcrun_stop_seconds               the longest time, in seconds, from a signal until this process ends, if the job is not cancelled
 #   HPCRUN_STAGED                     the folder for data on the node-local disk, which the rank copies; see stage.bash
 : "${hpcrun_visible:?}" "${hpcrun_gpus:=}" "${hpcrun_gpus_per_rank:=}" "${hpcrun_gpu_order:=}"
 : "${hpcrun_wired:=}" "${hpcrun_output_on_all_ranks:=}" "${hpcrun_in_container:=}" "${hpcrun_ignores_failures:=}"
@@ -120,9 +120,14 @@ hpcrun_record_stop() {
     command mkdir -p "$HPCRUN_RUN_DIR/stopped" && : >"$HPCRUN_RUN_DIR/stopped/rank-$HPCRUN_RANK"
   )
 }
+hpcrun_is_cancelled() {  # return whether the job script has recorded SIGTERM: hpcrun cancel or Slurm then kills the ranks later
+  local record=''
+  read -r record <"$HPCRUN_RUN_DIR/exit.json"
+  [[ $record == *'"reason": "stopped by SIGTERM"'*'"ended": null'* ]]
+}
 hpcrun_await_stopped_ranks() {  # wait until all ranks have ended, or one has failed
   local failures=() completed=() stopped=()
-  while ((SECONDS < hpcrun_signal_time + hpcrun_stop_seconds)); do
+  while ((SECONDS < hpcrun_signal_time + hpcrun_stop_seconds)) || hpcrun_is_cancelled; do
     mapfile -t failures <"$HPCRUN_RUN_DIR/failed.jsonl"
     mapfile -t completed <"$HPCRUN_RUN_DIR/completed_ranks"
     stopped=("$HPCRUN_RUN_DIR"/stopped/rank-*)

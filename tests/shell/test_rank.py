@@ -176,6 +176,20 @@ def test_a_stopped_rank_does_not_wait_after_a_failure_or_for_ever(tmp_path, line
         assert process.wait(DEADLINE) == 143
 
 
+def test_a_rank_of_a_cancelled_job_waits_until_it_is_killed(tmp_path):
+    program = ("sh", "-c", "echo ready; exec sleep 600")
+    with rank(tmp_path, *program, number=1, ntasks=2, hpcrun_ranks=2, hpcrun_stop_seconds=0) as process:
+        wait_until(lambda: (tmp_path / "logs/rank-1.log").exists() and (tmp_path / "logs/rank-1.log").read_text())
+        record = STOPPED.replace("140", "143").replace("SIGUSR2", "SIGTERM")
+        (tmp_path / "exit.json").write_text(f"{record}\n")
+        process.terminate()
+        wait_until((tmp_path / "stopped/rank-1").exists)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        (tmp_path / "stopped/rank-0").touch()
+        assert process.wait(DEADLINE) == 143
+
+
 def test_a_rank_that_fails_while_it_is_stopped_ends_at_once(tmp_path):
     with rank(
         tmp_path, sys.executable, "-c", COUNTS.replace("exit(3)", "exit(1)"), "SIGUSR2", ntasks=2, hpcrun_ranks=2
