@@ -87,7 +87,7 @@ def require_program(argv: Sequence[str], spec: JobSpec) -> None:
     if "/" in name and is_folder:
         raise HpcrunError(f"{name} is a folder", hint=f"name the program in it: {quoted_name.rstrip('/')}/PROGRAM")
     _require_script(argv, spec)
-    if not is_file or ("/" not in name and (shutil.which(name) or _has_own_path(spec))):
+    if not is_file or ("/" not in name and (shutil.which(name) or _may_change_path_variable(spec))):
         return
     try:
         first_line = _read_first_line(file)
@@ -122,13 +122,13 @@ def _require_script(argv: Sequence[str], spec: JobSpec) -> None:
 def find_warnings(spec: JobSpec) -> tuple[str, ...]:
     """Return a warning about a program that is not on PATH here, unless the job has another PATH."""
     argv = _command_line(spec)
-    if spec.container or "/" in argv[0] or "$" in argv[0] or shutil.which(argv[0]) or _has_own_path(spec):
+    if spec.container or "/" in argv[0] or "$" in argv[0] or shutil.which(argv[0]) or _may_change_path_variable(spec):
         return ()
     location_text = "" if spec.transport == "host" else ", and may be missing on the nodes, too"
     return (f"{argv[0]} is not on PATH here{location_text}",)
 
 
-def _has_own_path(spec: JobSpec) -> bool:
+def _may_change_path_variable(spec: JobSpec) -> bool:
     """Return whether the site, a template or ``-x`` may change the PATH of the job."""
     site = spec.site
     variables = {*site.environment, *site.mpi.environment, *site.prepend_path, *dict(spec.environment)}

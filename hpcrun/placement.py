@@ -105,7 +105,7 @@ def find_target(request: Request, site: Site) -> ExecutionTarget:
     nodes = len(allocation.hosts)
     if allocation.source == "slurm" and scheduler.uses_slurm:
         return ExecutionTarget(local_scheduler, "slurm", nodes, allocation.ntasks, gpus_per_allocated_node(os.environ))
-    # a hostfile with one task per node probably names no slots
+    # if a hostfile has one task per node, it probably gives no numbers of slots
     task_slots = allocation.ntasks if allocation.ntasks > nodes else None
     host_names = {host.name for host in allocation.hosts}
     if host_names <= {os.uname().nodename, "localhost"}:

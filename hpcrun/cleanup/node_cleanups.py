@@ -128,7 +128,7 @@ class _Group:
 
 
 def _merge_requests(node_cleanups: Sequence[NodeCleanup]) -> dict[str, Any]:
-    """Merge the requests of several nodes to one request, which contains each job once."""
+    """Merge the requests of several nodes into one request, which contains each job once."""
     common_request = node_cleanups[0].request
     if len(node_cleanups) == 1:
         return common_request

@@ -151,7 +151,7 @@ def cancel_runs(runs: "Sequence[Run]") -> None:
     """Cancel jobs and print how each job ended; Ctrl+C kills jobs that still run.
 
     Raises:
-        HpcrunError: A single selected job could not be cancelled.
+        HpcrunError: Only one job was selected, and it could not be cancelled.
         Exit: One or more of several jobs could not be cancelled.
     """
     from hpcrun.schedulers.stopping import stop

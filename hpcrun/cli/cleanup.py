@@ -261,6 +261,8 @@ def _print_table(results: Sequence[NodeResult], hostfiles: Sequence[str], *, is_
     if hostfiles:
         output.message(f"hostfiles{' removed' * is_cleaned}: {len(hostfiles)}")
     if not rows and not hostfiles:
-        is_doubtful = any(result.unattributed for result in results)
-        message = "nothing that certainly belongs to a job is left" if is_doubtful else "there is nothing to clean up"
+        has_unattributed = any(result.unattributed for result in results)
+        message = (
+            "nothing that certainly belongs to a job is left" if has_unattributed else "there is nothing to clean up"
+        )
         output.message(f"{message} on {pluralize(len(results), 'node')}" if results else message)

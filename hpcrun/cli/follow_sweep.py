@@ -10,7 +10,7 @@ from hpcrun.cli import output
 from hpcrun.cli.cancel import CancelProgress
 from hpcrun.cli.follow import Interrupts, exit_code
 from hpcrun.cli.result import show_results
-from hpcrun.jobs.logs import POLL_SECONDS, UNKNOWN_TIMEOUT_SECONDS
+from hpcrun.jobs.logs import POLL_SECONDS, UNKNOWN_JOB_TIMEOUT_SECONDS
 from hpcrun.jobs.poll_backoff import PollBackoff
 from hpcrun.jobs.run_secrets import masked_result
 from hpcrun.jobs.states import describe_state
@@ -98,7 +98,9 @@ def until_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[R
             backoff.reset()
         last_known_times |= {task: now for task, state in states.items() if not state.lost}
         yield states, changed_tasks
-        lost_tasks = {task for task in tasks if now - last_known_times.setdefault(task, now) > UNKNOWN_TIMEOUT_SECONDS}
+        lost_tasks = {
+            task for task in tasks if now - last_known_times.setdefault(task, now) > UNKNOWN_JOB_TIMEOUT_SECONDS
+        }
         if all(state.finished or task in lost_tasks for task, state in states.items()):
             return
         previous_states = states

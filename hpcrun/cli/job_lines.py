@@ -255,9 +255,15 @@ def count_nodes(argv: Sequence[str]) -> int:
 def count_ranks_per_node(argv: Sequence[str]) -> int:
     """Return the number of ranks on each node that a command line requests."""
     line = f" {' '.join(argv)} "
-    per_node = re.search(r" --(?:n-per-node|ntasks-per-node)[= ]([1-9]\d*) ", line)
+    ranks_per_node_match = re.search(r" --(?:n-per-node|ntasks-per-node)[= ]([1-9]\d*) ", line)
     rank_count = re.search(r" (?:-n *|--ntasks[= ])([1-9]\d*) ", line)
-    return int(per_node[1]) if per_node else -(-int(rank_count[1]) // count_nodes(argv)) if rank_count else 1
+    return (
+        int(ranks_per_node_match[1])
+        if ranks_per_node_match
+        else -(-int(rank_count[1]) // count_nodes(argv))
+        if rank_count
+        else 1
+    )
 
 
 def adapt(value: str, typed_option: str, option: str, nodes: int = 1) -> str:

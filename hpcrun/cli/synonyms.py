@@ -183,7 +183,7 @@ ADVICE = {
         "--interval --refresh --every -n -i": "it shows each change; hpcrun status --watch 5 shows a table every 5 s",
     },
     "hpcrun status": {
-        "--user --users --all-users -u": "it lists your own runs; squeue --user=NAME lists any user's jobs",
+        "--user --users --all-users -u": "hpcrun status lists your own runs; squeue --user=NAME lists any user's jobs",
         "--last -n --limit --tail": "without a JOB, it lists your 20 newest jobs; --since 2d lists those of two days",
         "--verbose -v --long -l": "hpcrun why JOB explains a job; --json has all values",
     },

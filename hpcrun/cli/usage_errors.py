@@ -59,12 +59,14 @@ def _unknown_command(error: Any, path: str, argv: list[str]) -> HpcrunError:
         error.message
     )
     command = next((name for name, words in COMMANDS.get(path, {}).items() if typed_word in words.split()), None)
-    if path == "hpcrun" and (line := _line_of_target(typed_word, argv) or _line_of_help(typed_word, argv)):
+    if path == "hpcrun" and (
+        line := _corrected_submit_command(typed_word, argv) or _corrected_help_command(typed_word, argv)
+    ):
         return HpcrunError(f"{path} has no command '{typed_word}'", hint=f"did you mean {line}?")
     if path == "hpcrun" and typed_word in QUEUE_COMMANDS and len(argv) > 1:
         hint = hint_without_queue_command(["submit", *argv], group.commands["submit"].params)
         return HpcrunError(f"{path} has no command '{typed_word}'", hint=hint)
-    if path == "hpcrun" and (line := _line_of_job(typed_word, command, argv, group)):
+    if path == "hpcrun" and (line := _corrected_job_command(typed_word, command, argv, group)):
         return HpcrunError(f"{path} has no command '{typed_word}'", hint=f"did you mean {line}?")
     command = command or closest_match(typed_word, list(group.commands))
     if path != "hpcrun" and not command and typed_word in COMMANDS["hpcrun"]:
@@ -79,7 +81,7 @@ def _unknown_command(error: Any, path: str, argv: list[str]) -> HpcrunError:
     return HpcrunError(f"{path} has no command '{typed_word}'", hint=hint)
 
 
-def _line_of_target(typed_word: str, argv: list[str]) -> str:
+def _corrected_submit_command(typed_word: str, argv: list[str]) -> str:
     """Return the command line that submits a workload or script, if it was typed in place of a command; else empty."""
     from hpcrun.workload import bundled_names
 
@@ -89,7 +91,7 @@ def _line_of_target(typed_word: str, argv: list[str]) -> str:
     return shlex.join(["hpcrun", "submit", *argv]) if is_target else ""
 
 
-def _line_of_job(typed_word: str, synonym: str | None, argv: list[str], group: Any) -> str:
+def _corrected_job_command(typed_word: str, synonym: str | None, argv: list[str], group: Any) -> str:
     """Return the corrected line for a command of another program, as in ``hpcrun sbatch job.sh``; else empty."""
     is_launcher = bool(JobLine(["submit", typed_word], ()).launcher)
     command = synonym if synonym in {"submit", "run"} else "submit" if is_launcher else ""
@@ -99,7 +101,7 @@ def _line_of_job(typed_word: str, synonym: str | None, argv: list[str], group: A
     return line.corrected() if line.launcher else line.translated() if line.target else ""
 
 
-def _line_of_help(typed_word: str, argv: list[str]) -> str:
+def _corrected_help_command(typed_word: str, argv: list[str]) -> str:
     """Return the line that prints the help of a command: ``hpcrun help submit``."""
     command_words = argv[argv.index(typed_word) + 1 :] if typed_word in argv else []
     return shlex.join(["hpcrun", *command_words, "--help"]) if typed_word in {"help", "man"} and command_words else ""

@@ -135,7 +135,11 @@ def _escape_unprintable(value: Any) -> Any:
 
 
 def _record_files(loaded_site: LoadedSite) -> list[Path]:
-    """Return the candidate record files: next to the highest site file, unless shipped, and in this user's folder."""
+    """Return the files that may have records of the site.
+
+    One is next to the site file of highest precedence, if that file does not come with hpcrun, and one is in this
+    user's folder.
+    """
     name = loaded_site.site.name
     layer_files = loader.list_site_files().get(name, [])
     path_files = [file for file in loaded_site.origins.values() if file.stem == name and file not in layer_files]

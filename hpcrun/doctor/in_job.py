@@ -76,20 +76,22 @@ def check_shared_run_root(_context: CheckContext, _job: Run, nodes: Sequence[Nod
 def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[NodeReport]) -> Iterator[Finding]:
     """Check that MPI_COMM_WORLD contains all ranks of the job."""
     worlds = [(node.host, node.ranks) for node in nodes if node.ranks]
-    small_worlds = {host: ranks.size for host, ranks in worlds if ranks.size and ranks.size < ranks.expected}
+    too_small_world_sizes = {host: ranks.size for host, ranks in worlds if ranks.size and ranks.size < ranks.expected}
     failures = {host: ranks.failure for host, ranks in worlds if ranks.size is None}
     if failures:
         fix = "hpcrun logs last shows MPI's error; mpi.library, mpi.type and launcher must match"
         yield error("MPI", f"{', '.join(dict.fromkeys(failures.values()))} on {fold_hosts(failures)}", fix)
-    elif small_worlds:
-        mpi, size, expected_size = context.resolved_site.mpi, min(small_worlds.values()), worlds[0][1].expected
+    elif too_small_world_sizes:
+        mpi, size, expected_size = context.resolved_site.mpi, min(too_small_world_sizes.values()), worlds[0][1].expected
         matching_type = matching_mpi_type(mpi.library) or "a type that the library supports"
         fix = f'set mpi.type = "{matching_type}" (srun --mpi=list prints the available types)'
         launcher = launchers.site_launcher(context.resolved_site)
         if not launcher.uses_slurm:
             fix = f"{launcher.name} does not belong to the jobs' MPI library: see mpi.library and launcher"
         world_size = "one rank" if size == 1 else f"{size} ranks"
-        problem = f"each of {expected_size} ranks is in an MPI world of {world_size}, on {fold_hosts(small_worlds)}"
+        problem = (
+            f"each of {expected_size} ranks is in an MPI world of {world_size}, on {fold_hosts(too_small_world_sizes)}"
+        )
         yield error("MPI", f"{problem} (mpi.type is {mpi.type})", fix)
     elif worlds:
         yield ok("MPI", f"{worlds[0][1].size} ranks in one world")
@@ -108,7 +110,9 @@ def check_gpus(context: CheckContext, job: Run, nodes: Sequence[NodeReport]) -> 
         if count < resources.gpus:
             visible_gpus = f"nvidia-smi shows {count or 'none'} on {fold_hosts(hosts)}"
             problem = f"Slurm allocated --gpus-per-node={resources.gpus_per_node}, but {visible_gpus}"
-            fix = "a GPU may have failed: tell the administrators; MIG instances count as one GPU here"
+            fix = (
+                "a GPU may have failed: tell the administrators; nvidia-smi counts a GPU with MIG instances as one GPU"
+            )
             if not count:
                 fix = "tell the administrators that the driver does not work, or set gpu.vendor"
             yield warning("GPUs", problem, fix)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.1
 HOST_TIMEOUT_SECONDS = 1.0
-UNKNOWN_TIMEOUT_SECONDS = 30.0
+UNKNOWN_JOB_TIMEOUT_SECONDS = 30.0
 """Timeout after which a job counts as ended if the scheduler does not know it and it left no exit record."""
 
 BLOCK_BYTES = 1 << 16
@@ -264,7 +264,7 @@ def poll_until_ended(
             if state.name != last_state:
                 backoff.reset()
             last_known, last_state = last_known if state.lost and last_known else now, state.name
-            has_ended = state.finished or now - last_known > UNKNOWN_TIMEOUT_SECONDS
+            has_ended = state.finished or now - last_known > UNKNOWN_JOB_TIMEOUT_SECONDS
         yield
         if has_ended:
             return

@@ -43,7 +43,9 @@ def require_trusted(run: Run) -> None:
         return
     _require_owner(run)
     refused_files = [
-        (file, reason) for file in (run.directory / name for name in TRUSTED_FILES) if (reason := _find_refusal(file))
+        (file, reason)
+        for file in (run.directory / name for name in TRUSTED_FILES)
+        if (reason := _find_trust_problem(file))
     ]
     if refused_files:
         files = " ".join(str(file) for file, _ in refused_files)
@@ -73,7 +75,7 @@ def require_trusted_script(run: Run) -> None:
     if not script.exists():
         raise HpcrunError(f"{script} does not exist", hint=f"hpcrun resubmit {run.directory} makes a new one")
     for file in (script, *sorted(directory.glob("shell/*.bash")), directory / secrets.SECRETS_FILE):
-        if reason := _find_refusal(file):
+        if reason := _find_trust_problem(file):
             hint = f"hpcrun site allow {file} shows its content and allows it"
             raise trust.NotAllowedError(f"{file} is not used: {reason}", hint=hint)
 
@@ -93,7 +95,7 @@ def _require_owner(run: Run) -> None:
         raise HpcrunError(f"{run.directory} is not used: {write_access.name_of_uid(uid)} owns it", hint=hint)
 
 
-def _find_refusal(file: Path) -> str | None:
+def _find_trust_problem(file: Path) -> str | None:
     """Return why a record is not trusted; None if it is trusted or does not exist."""
     try:
         if not stat.S_ISREG(file.lstat().st_mode):  # opening a pipe may block forever

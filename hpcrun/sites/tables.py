@@ -52,9 +52,9 @@ class CustomLauncher:
     rank: str | None = None
     """The environment variable with the rank number; default: the variables that MPI launchers commonly set."""
     local_rank: str | None = None
-    """The environment variable with the local rank number on the node; default: as for rank."""
+    """The environment variable with the local rank number on the node; default: those that MPI launchers set."""
     local_ranks: str | None = None
-    """The environment variable with the number of ranks on the node; default: as for rank."""
+    """The environment variable with the number of ranks on the node; default: those that MPI launchers set."""
     hostfile: Literal["plain", "openmpi", "hydra"] = "plain"
     """The format of the file {hostfile}: host names only (plain), or host names with slots as Open MPI (openmpi) or
     Hydra, the launcher of MPICH (hydra), reads them."""

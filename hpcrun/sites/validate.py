@@ -96,7 +96,7 @@ def _describe_fault(
 
 def _expect_list(value: Any, path: tuple[str, ...]) -> str:
     if isinstance(value, dict) and unknown_keys.are_keys_of_defaults(value):
-        return "expected a list: [...]; its keys belong to [defaults]"
+        return "expected a list: [...]; the keys of this table belong to [defaults]"
     names = re.split(r"[,\s]+", value.strip()) if isinstance(value, str) and path[-1] in {"load", "hosts"} else [value]
     return f"expected a list: {toml.literal(names)}" if isinstance(value, str | int) else "expected a list: [...]"
 

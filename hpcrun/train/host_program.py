@@ -1,4 +1,4 @@
-"""Protocol of programs that hpcrun starts to use Keras: one JSON request on stdin, JSON replies on stdout."""
+"""JSON protocol of the child processes in which hpcrun uses Keras: one request on stdin, replies on stdout."""
 
 from __future__ import annotations
 

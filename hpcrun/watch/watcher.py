@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import pluralize
 from hpcrun.jobs import heartbeats, states
-from hpcrun.jobs.logs import UNKNOWN_TIMEOUT_SECONDS, Tail
+from hpcrun.jobs.logs import UNKNOWN_JOB_TIMEOUT_SECONDS, Tail
 from hpcrun.jobs.states import State
 from hpcrun.resources import parse_time
 from hpcrun.watch.format import format_duration
@@ -169,7 +169,7 @@ class Watcher:
             self._lost_since = 0.0
             return row, row.finished
         self._lost_since = self._lost_since or result.query_time
-        return row, time.monotonic() - self._lost_since >= UNKNOWN_TIMEOUT_SECONDS
+        return row, time.monotonic() - self._lost_since >= UNKNOWN_JOB_TIMEOUT_SECONDS
 
     def _measure_progress(self, epochs: Sequence[Epoch]) -> TrainingProgress:
         heartbeat = heartbeats.read_heartbeat(self.run.directory, 0)

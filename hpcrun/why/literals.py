@@ -26,7 +26,7 @@ def required_literals(pattern: str) -> tuple[tuple[str, ...], ...]:
     Args:
         pattern: A regular expression.
     """
-    return tuple(tuple(sorted(texts)) for texts in _groups(_parser.parse(pattern)))
+    return tuple(tuple(sorted(texts)) for texts in _required_text_sets(_parser.parse(pattern)))
 
 
 def condense(text: str) -> str:
@@ -55,7 +55,7 @@ def may_match(pattern: str, condensed: str) -> bool:
     return True
 
 
-def _groups(items: Any) -> list[set[str]]:
+def _required_text_sets(items: Any) -> list[set[str]]:
     """Return the groups of literal texts of a sequence of parsed items."""
     found: list[set[str]] = []
     text = ""
@@ -63,18 +63,18 @@ def _groups(items: Any) -> list[set[str]]:
         if operation is _constants.LITERAL and argument != ord("\n"):
             text += chr(argument)
             continue
-        found += [{condense(text)}, *_groups_of_item(operation, argument)]
+        found += [{condense(text)}, *_text_sets_of_item(operation, argument)]
         text = ""
     return [texts for texts in [*found, {condense(text)}] if _shortest(texts) >= MIN_LENGTH]
 
 
-def _groups_of_item(operation: Any, argument: Any) -> list[set[str]]:
+def _text_sets_of_item(operation: Any, argument: Any) -> list[set[str]]:
     if operation is _constants.SUBPATTERN:
-        return _groups(argument[-1])
+        return _required_text_sets(argument[-1])
     if operation in {_constants.MAX_REPEAT, _constants.MIN_REPEAT} and argument[0] > 0:
-        return _groups(argument[-1])
+        return _required_text_sets(argument[-1])
     if operation is _constants.BRANCH:
-        best_groups = [max(_groups(branch), key=_shortest, default=None) for branch in argument[1]]
+        best_groups = [max(_required_text_sets(branch), key=_shortest, default=None) for branch in argument[1]]
         return [set().union(*(texts for texts in best_groups if texts))] if all(best_groups) else []
     return []
 

@@ -64,7 +64,7 @@ def test_a_record_replaced_after_the_trust_check_is_not_used(run):
 
 
 def test_a_record_replaced_during_the_trust_check_is_refused(run, monkeypatch):
-    look = record_trust._find_refusal
+    look = record_trust._find_trust_problem
 
     def exchanging(file):
         why = look(file)
@@ -72,7 +72,7 @@ def test_a_record_replaced_during_the_trust_check_is_refused(run, monkeypatch):
             replaced(file, json.dumps({**json.loads(file.read_text()), "job_id": "666"}))
         return why
 
-    monkeypatch.setattr(record_trust, "_find_refusal", exchanging)
+    monkeypatch.setattr(record_trust, "_find_trust_problem", exchanging)
     with pytest.raises(HpcrunError, match=r"submitted.json is not used: everybody may write(.|\n)*HINT: "):
         record_trust.require_trusted(run)
 

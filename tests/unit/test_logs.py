@@ -147,7 +147,7 @@ def test_several_ranks_are_followed_until_the_job_ends(fake_slurm, job):
 
 
 def test_following_a_job_that_slurm_lost_ends(cli, fake_slurm, monkeypatch):
-    monkeypatch.setattr(logs, "UNKNOWN_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(logs, "UNKNOWN_JOB_TIMEOUT_SECONDS", 0.2)
     monkeypatch.setattr(Run, "poll_seconds", 0.1)
     fake_slurm.submit("lost")
     fake_slurm.replace_command(

@@ -190,7 +190,7 @@ def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers)
         ('[partitions.p]\nrun_root = "x"', "run_root is a top-level key: put it above the first [table]\n"),
         ('[partitions.p]\ndata = {a = "x"}', "data is a top-level table: [data]\n"),
         ('[slurm]\npartion = "gpu"\ntime = "1"', "unknown key slurm; its keys belong to [defaults]\n"),
-        ('[sbatch]\npartition = "gpu"', "expected a list: [...]; its keys belong to [defaults]"),
+        ('[sbatch]\npartition = "gpu"', "expected a list: [...]; the keys of this table belong to [defaults]"),
         ('[site]\nname = "x"', "unknown key site; its keys belong to the top level: leave out [site]\n"),
         (
             '[settings]\nrun_root = "/x"',

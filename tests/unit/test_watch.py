@@ -585,7 +585,7 @@ def test_an_ended_job_is_shown_once(cli, job, fake_slurm, monkeypatch):
     code, out, _ = cli("watch")
     assert code == 0
     assert "test accuracy   0.97" in out
-    monkeypatch.setattr(watcher, "UNKNOWN_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(watcher, "UNKNOWN_JOB_TIMEOUT_SECONDS", 0.0)
     other = fake_slurm.submit("other")
     fake_slurm.set_queue()
     code, out, err = cli("watch", other.job_id)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BUDGET_SECONDS, REPEATS = 0.1, 5  # time of a measurement, and number of measurements
-MAX_ROUNDS = 7  # maximum number of partners per node; with up to eight nodes, all other nodes
+MAX_ROUNDS = 7  # maximum number of partners of a node; up to eight nodes are each paired with all others
 LATENCY_BYTES, BANDWIDTH_BYTES = 8, 2**20
 COPY_BYTES_PER_NODE = 2**28  # total of all ranks on a node
 MIN_COPY_BYTES = 2**23

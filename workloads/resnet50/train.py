@@ -75,7 +75,7 @@ else:
     )
 model = hpcrun.train.Model(network)
 learning_rate = networks.ARCHITECTURES[args.arch].learning_rate if args.learning_rate is None else args.learning_rate
-scale = args.batch_size / 256  # k of the paper: the learning rate is proportional to the batch size
+scale = args.batch_size / 256  # Goyal et al., section 2.1: the learning rate is proportional to the batch size
 optimizer = keras.optimizers.SGD(learning_rate * min(scale, 1), momentum=args.momentum)
 model.compile(
     optimizer=hpcrun.train.average_weights(optimizer, args.ema),

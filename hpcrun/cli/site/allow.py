@@ -127,7 +127,7 @@ def _revoke(names: list[str]) -> None:
 def _allow(names: list[str], *, yes: bool) -> None:
     from hpcrun.sites import layer_files, trust
 
-    sources = _sources(names)
+    sources = _select_sources(names)
     refused_sources = [source for source in sources if trust.refusal_reason(source)]
     if not refused_sources:
         output.message(f"{', '.join(str(source.file) for source in sources)}: already used, no permission needed")
@@ -143,7 +143,7 @@ def _allow(names: list[str], *, yes: bool) -> None:
     output.message(f"allowed: {', '.join(str(source.file) for source in refused_sources)}")
 
 
-def _sources(names: list[str]) -> list[Source]:
+def _select_sources(names: list[str]) -> list[Source]:
     """Return the files that the arguments name; for a site also all templates, which render the site's job scripts."""
     from hpcrun import paths
     from hpcrun.sites import layer_files, loader, project

@@ -95,15 +95,15 @@ class Float16AllReduce(HalfPrecisionAllReduce):
 
     def _encode(self, values: Array, halves: Array) -> None:
         power, count = self._scratch_bits[:, : values.size]
-        rounding_offset = self._scratch[: values.size]
+        shifted_values = self._scratch[: values.size]
         # The largest power of two up to |value|, clipped to 2^-14 (smaller float16 numbers are evenly spaced) and 2^16.
         np.bitwise_and(values.view(np.int32), 0x7F800000, out=power)
         np.clip(power, 113 << 23, 143 << 23, out=power)
         # Near 1.5 * 2^13 times this power, float32 numbers are as far apart as float16 numbers near the value: adding
         # it rounds the value, and the difference of the bit patterns is the rounded value in units of that distance.
         np.add(power, (13 << 23) + (1 << 22), out=count)
-        np.add(values, count.view(np.float32), out=rounding_offset)
-        np.subtract(rounding_offset.view(np.int32), count, out=count)
+        np.add(values, count.view(np.float32), out=shifted_values)
+        np.subtract(shifted_values.view(np.int32), count, out=count)
         np.abs(count, out=count)
         np.right_shift(power, 13, out=power)
         np.add(count, power, out=count)
