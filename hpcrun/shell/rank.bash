@@ -117,8 +117,9 @@ hpcrun_record_failure() {  # CODE
 hpcrun_record_stop() {
   (
     umask "$hpcrun_mode"
-    command mkdir -p "$HPCRUN_RUN_DIR/stopped" && : >"$HPCRUN_RUN_DIR/stopped/rank-$HPCRUN_RANK"
-  )
+    command mkdir "$HPCRUN_RUN_DIR/stopped"
+    : >"$HPCRUN_RUN_DIR/stopped/rank-$HPCRUN_RANK"
+  ) 2>/dev/null
 }
 hpcrun_is_cancelled() {  # return whether the job script has recorded SIGTERM: hpcrun cancel or Slurm then kills the ranks later
   local record=''
@@ -131,6 +132,7 @@ hpcrun_await_stopped_ranks() {  # wait until all ranks have ended, or one has fa
     mapfile -t failures <"$HPCRUN_RUN_DIR/failed.jsonl"
     mapfile -t completed <"$HPCRUN_RUN_DIR/completed_ranks"
     stopped=("$HPCRUN_RUN_DIR"/stopped/rank-*)
+    [ -e "$HPCRUN_RUN_DIR/stopped/rank-$HPCRUN_RANK" ] || break
     ((${#failures[@]} == hpcrun_earlier_failures && ${#completed[@]} + ${#stopped[@]} < hpcrun_ranks)) || break
     command sleep 0.1
   done
@@ -249,9 +251,11 @@ case $hpcrun_code in
   14) command sleep 0.5 ;;                                 # Open MPI's exit code for a rank that lost another rank, which writes its line first
 esac
 if [ -n "$hpcrun_signal_time" ] && [ "$hpcrun_ranks" != 1 ] && [ "$hpcrun_code" != 0 ]; then
-  hpcrun_record_stop
-  # a rank that failed for another reason ends now, because the other ranks may wait for its messages
-  if [ -n "${hpcrun_signals[hpcrun_code]-}" ] || ((hpcrun_code != 1 && hpcrun_code <= 128)); then hpcrun_await_stopped_ranks; fi
+  # A rank that failed for another reason ends now, because the other ranks may wait for its messages. A rank that cannot
+  # record its end does not wait either: the disk is full, or the run directory was removed.
+  if hpcrun_record_stop && { [ -n "${hpcrun_signals[hpcrun_code]-}" ] || ((hpcrun_code != 1 && hpcrun_code <= 128)); }; then
+    hpcrun_await_stopped_ranks
+  fi
 fi
 hpcrun_failed=
 if [ "$hpcrun_code" != 0 ] && [ -z "$hpcrun_stopped" ] && [[ $hpcrun_codes != *" $hpcrun_code "* ]]; then

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -188,6 +189,15 @@ def test_a_rank_of_a_cancelled_job_waits_until_it_is_killed(tmp_path):
             process.wait(1)
         (tmp_path / "stopped/rank-0").touch()
         assert process.wait(DEADLINE) == 143
+
+
+def test_a_stopped_rank_whose_run_directory_was_removed_does_not_wait(tmp_path):
+    (folder := tmp_path / "run").mkdir()
+    with rank(folder, "sh", "-c", "echo ready; exec sleep 600", number=1, ntasks=2, hpcrun_ranks=2) as process:
+        wait_until(lambda: (folder / "logs/rank-1.log").exists() and (folder / "logs/rank-1.log").read_text())
+        shutil.rmtree(folder)
+        process.terminate()
+        assert process.wait(30) == 143
 
 
 def test_a_rank_that_fails_while_it_is_stopped_ends_at_once(tmp_path):
