@@ -57,7 +57,7 @@ def _find_record_mismatch(run: Run) -> str | None:
     """Return why a run's records do not prove that hpcrun created its directory for this user; None if they do."""
     directory, recorded_path = run.directory, Path(run.spec.run_dir)
     if not run.spec.is_recorded:
-        return "its job.json, which lists hpcrun's files, cannot be read"
+        return "its job.json cannot be read, which lists the files of hpcrun"
     if not index.is_run_directory_name(directory.name) or recorded_path.name != directory.name:
         return f"it is not a run directory: its job.json belongs to {recorded_path}"
     if recorded_path.exists() and not recorded_path.samefile(directory):
