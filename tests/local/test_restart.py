@@ -37,7 +37,7 @@ class Job:
         self.process.send_signal(number)
 
     def end(self):
-        self.process.wait(20)
+        self.process.wait(100)  # listing the packages, at the lowest priority, may take 60 s
         return self.run.end_record()
 
 

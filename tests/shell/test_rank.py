@@ -124,7 +124,7 @@ def test_a_signal_reaches_the_program_once(tmp_path, name, to_all):
         assert process.stdout.readline() == "ready\n"
         (os.killpg if to_all else os.kill)(process.pid, getattr(signal, f"SIG{name}"))
         assert process.stdout.readline() == "heard 1\n"
-        assert process.wait(20) == 3
+        assert process.wait(60) == 3
     assert len(failed(tmp_path)) == (name in {"USR1", "USR2"})  # these need not mean that it is to stop
 
 
@@ -132,7 +132,7 @@ def test_a_program_that_was_asked_to_stop_has_not_failed(tmp_path):
     with rank(tmp_path, "sleep", "600") as process:
         process.stdout.readline()
         process.terminate()
-        assert process.wait(20) == 143
+        assert process.wait(60) == 143
     assert failed(tmp_path) == []
 
 

@@ -114,7 +114,7 @@ def test_the_ranks_of_a_node_share_one_copy_and_the_last_removes_it(node):
         for number, rank in enumerate(ranks):
             assert node.copies.exists()
             (node.run / f"leave-{number}").touch()
-            assert rank.wait(20) == 0
+            assert rank.wait(60) == 0
         out = "".join(rank.stdout.read() for rank in ranks)
     assert out.count(f"copies 1 MiB to {node.disk} on {os.uname().nodename}\n") == 1
     assert len(re.findall(rf"staged data in .*/staged on {os.uname().nodename} after \d+ s, \d+ MB/s\n", out)) == 1
@@ -132,7 +132,7 @@ def test_a_process_that_a_program_left_does_not_keep_the_copy(node):
         assert node.ends(launch, "sh", "-c", leaves, node.run / "pid", number=1)[0] == 0
         assert (node.copies / "x").exists()
         (node.run / "leave").touch()
-        assert last.wait(20) == 0
+        assert last.wait(60) == 0
     os.kill(int((node.run / "pid").read_text()), signal.SIGKILL)
     assert list(node.disk.iterdir()) == []
 

@@ -190,7 +190,7 @@ def test_a_second_ctrl_c_kills_the_ranks_at_once(user):
         submit_process.send_signal(signal.SIGINT)
         wait_for_line(submit_process, "signalled")
         submit_process.send_signal(signal.SIGINT)
-        assert submit_process.wait(20) == 130
+        assert submit_process.wait(60) == 130
         assert "were killed" in submit_process.stderr.read()
 
 

@@ -143,7 +143,7 @@ def test_several_ranks_are_followed_until_the_job_ends(fake_slurm, job):
         assert lines == ["[rank 0 on n9] no end 0 again\n", "[rank 0 on n9] and on\n"]
         fake_slurm.write_exit_record(job)
         assert following.stdout.read() == "[rank 2 on n2] no end 2\n"
-        assert following.wait(20) == 0
+        assert following.wait(60) == 0
 
 
 def test_following_a_job_that_slurm_lost_ends(cli, fake_slurm, monkeypatch):

@@ -348,7 +348,7 @@ def test_watch_prints_tables_until_the_named_jobs_have_ended(fake_slurm, watch):
         assert any("running" in line for line in output_lines)
         fake_slurm.write_exit_record(run)
         assert any("completed" in line for line in output_lines)
-        assert watching.wait(20) == 0
+        assert watching.wait(60) == 0
 
 
 def test_watch_redraws_the_table_on_a_terminal(fake_slurm):
@@ -363,7 +363,7 @@ def test_watch_redraws_the_table_on_a_terminal(fake_slurm):
         while b"running" not in screen:
             screen += os.read(master, 4096)
         fake_slurm.write_exit_record(run)
-        assert watching.wait(20) == 0
+        assert watching.wait(60) == 0
     while b"completed" not in screen:
         screen += os.read(master, 4096)
     os.close(master)
@@ -409,7 +409,7 @@ def test_the_user_confirms_once_on_a_terminal(fake_slurm):
             while b"Cancel these 3 jobs?" not in screen:
                 screen += os.read(master, 4096)
             os.write(master, answer)
-            assert asking.wait(20) == code
+            assert asking.wait(60) == code
         os.close(master)
         assert fake_slurm.calls("scancel") == cancelled
 

@@ -374,7 +374,7 @@ def test_a_resubmitted_job_ends_under_its_new_id(job, fake_slurm):
         file.write_text(file.read_text().replace('"1"', '"2"'))
         fake_slurm.set_queue((2, *RUNNING))
         end(job, 3, "the ranks ended with exit code 3")
-        assert watching.wait(20) == 0
+        assert watching.wait(60) == 0
         assert "job 2 ended FAILED: the ranks ended with exit code 3" in watching.stderr.read()
 
 
@@ -567,7 +567,7 @@ def test_without_a_terminal_watch_prints_lines_until_the_end(job, fake_slurm):
         assert watching.stderr is not None
         assert watching.stdout.readline().endswith("  job 1 (resnet50) is running on n[1-2]\n")
         fake_slurm.write_exit_record(job, 3)
-        assert watching.wait(20) == 0
+        assert watching.wait(60) == 0
         assert "job 1 ended FAILED: the ranks ended with exit code 3" in watching.stderr.read()
 
 
@@ -652,7 +652,7 @@ def test_the_terminal_state_is_restored(job, fake_slurm, tmp_path, how, code, sa
         else:
             watching.send_signal(getattr(signal, how))
         shows(b"\x1b[?1049l")
-        assert watching.wait(20) == code
+        assert watching.wait(60) == code
     after = termios.tcgetattr(terminal)
     os.close(terminal)
     with suppress(OSError):  # which is the terminal's end
