@@ -4,7 +4,7 @@ import sys
 
 from hpcrun import paths
 
-FUNCTIONS = "protect", "record", "signals", "environment", "stage", "container", "world", "launch"
+FUNCTIONS = "protect", "record", "signals", "environment", "stage", "container", "world", "outcome", "launch"
 
 
 def source_commands(fail='echo "FAIL $1" >&2', *more):

@@ -239,11 +239,10 @@ class Run:
         """Return the record of the last start; None before the first start."""
         return next(iter(self.starts()[::-1]), None)
 
-    def completed_ranks(self) -> list[str]:
-        """Return the ranks that have ended with exit code 0, in this order: ``rank 3 on n2``."""
-        with suppress(FileNotFoundError), self._record_fault("completed_ranks"):
-            return records.read_text(self.directory / "completed_ranks").splitlines()
-        return []
+    def completed_ranks(self) -> list[int]:
+        """Return the sorted numbers of the ranks that have ended with exit code 0."""
+        names = [path.name.removeprefix("rank-") for path in self.directory.glob("completed/rank-*")]
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def result(self) -> Result | None:
         """Return the results that rank 0 wrote to ``result.json``; None if there are none yet."""

@@ -19,7 +19,7 @@ _WARNING = re.compile(rf"{_SINGLE_RANK_WARNING.format('.*')}|{_SMALLER_WORLD}")
 def read_warning(run: Run) -> str:
     """Return the warning about a job's ranks; empty if there is none.
 
-    The job script prints the warning, too, and writes the file ``alone`` (`hpcrun_check_world` in ``launch.bash``).
+    The job script prints the warning, too, and writes the file ``alone`` (`hpcrun_check_world` in ``outcome.bash``).
     """
     try:
         text = records.read_text(run.directory / "alone")

@@ -44,7 +44,7 @@ while [[ $# -gt 0 ]]; do
   esac
   shift
 done
-for hpcrun_file in record signals environment stage container world launch; do
+for hpcrun_file in record signals environment stage container world outcome launch; do
   # shellcheck source=/dev/null
   source "$hpcrun_library/$hpcrun_file.bash" || return 1
 done

@@ -4,7 +4,7 @@
 # The rank sees its GPUs, and writes to its log, logs/rank-N.log in the run directory; rank 0 also writes to the job's
 # log. The program gets each signal once. After the program has ended and its output is written, this process ends in the
 # same way: with the program's exit code, or by the signal that ended the program. A rank that fails, but not by a signal
-# to stop, adds a line to failed.jsonl, from which hpcrun_read_failure (launch.bash) finds the first failure. A rank that a
+# to stop, adds a line to failed.jsonl, from which hpcrun_read_failure (outcome.bash) finds the first failure. A rank that a
 # signal has stopped waits for the other ranks, because the launcher would kill a rank that still writes a checkpoint.
 #
 # The program does not start if the rank has got a signal to stop, if the job is being stopped, or if another rank has
@@ -114,11 +114,11 @@ hpcrun_record_failure() {  # CODE
   )
 }
 
-hpcrun_record_stop() {
+hpcrun_record_end() {  # FOLDER: completed or stopped; one file per rank, because NFS may lose lines that several nodes append to a file
   (
     umask "$hpcrun_mode"
-    command mkdir "$HPCRUN_RUN_DIR/stopped"
-    : >"$HPCRUN_RUN_DIR/stopped/rank-$HPCRUN_RANK"
+    command mkdir "$HPCRUN_RUN_DIR/$1"  # without -p: a removed run directory stays removed
+    echo "$hpcrun_host" >"$HPCRUN_RUN_DIR/$1/rank-$HPCRUN_RANK"
   ) 2>/dev/null
 }
 hpcrun_is_cancelled() {  # return whether the job script has recorded SIGTERM: hpcrun cancel or Slurm then kills the ranks later
@@ -127,13 +127,13 @@ hpcrun_is_cancelled() {  # return whether the job script has recorded SIGTERM: h
   [[ $record == *'"reason": "stopped by SIGTERM"'*'"ended": null'* ]]
 }
 hpcrun_await_stopped_ranks() {  # wait until all ranks have ended, or one has failed
-  local failures=() completed=() stopped=()
+  local failures=() ended=()
+  shopt -s nullglob
   while ((SECONDS < hpcrun_signal_time + hpcrun_stop_seconds)) || hpcrun_is_cancelled; do
     mapfile -t failures <"$HPCRUN_RUN_DIR/failed.jsonl"
-    mapfile -t completed <"$HPCRUN_RUN_DIR/completed_ranks"
-    stopped=("$HPCRUN_RUN_DIR"/stopped/rank-*)
+    ended=("$HPCRUN_RUN_DIR"/{completed,stopped}/rank-*)
     [ -e "$HPCRUN_RUN_DIR/stopped/rank-$HPCRUN_RANK" ] || break
-    ((${#failures[@]} == hpcrun_earlier_failures && ${#completed[@]} + ${#stopped[@]} < hpcrun_ranks)) || break
+    ((${#failures[@]} == hpcrun_earlier_failures && ${#ended[@]} < hpcrun_ranks)) || break
     command sleep 0.1
   done
 } 2>/dev/null
@@ -154,7 +154,7 @@ hpcrun_exit_if_stopped() {
   fi
   [ -n "$code" ] || return 0
   echo "[rank $HPCRUN_RANK] on $hpcrun_host does not start its program: $reason"
-  hpcrun_record_stop
+  hpcrun_record_end stopped
   hpcrun_unstage
   hpcrun_die_by_signal
   exit "$code"
@@ -214,6 +214,7 @@ fi
 # ---- The program, in this process group, with this process's input -------------------------------------------------
 if [ "$HPCRUN_NTASKS" != 1 ] && [ -z "$hpcrun_in_container" ]; then  # Python then loads sitecustomize.py in the folder of this file
   [[ $hpcrun_folder == *:* ]] || export PYTHONPATH=$hpcrun_folder${PYTHONPATH:+:$PYTHONPATH}
+  export HPCRUN_STOP_SECONDS=$hpcrun_stop_seconds
 fi
 [ -z "$hpcrun_in_container" ] || set -- bash "$HPCRUN_RUN_DIR/container.sh" "$@"
 exec 2>/dev/null  # suppress bash's message about the signal that ended the program
@@ -241,9 +242,7 @@ fi
 # ---- How it ended ------------------------------------------------------------------------------------------------
 case $hpcrun_code in
   129 | 130 | 131 | 138 | 140 | 143) command sleep 0.3 ;;  # a signal from outside, which this process may also get
-  0)
-    [ "$HPCRUN_NTASKS" = 1 ] ||
-      { umask "$hpcrun_mode" && echo "rank $HPCRUN_RANK on $hpcrun_host" >>"$HPCRUN_RUN_DIR/completed_ranks"; } ;;
+  0) [ "$hpcrun_ranks" = 1 ] || hpcrun_record_end completed ;;
   137)
     umask "$hpcrun_mode"
     echo "rank $HPCRUN_RANK on $hpcrun_host" >>"$HPCRUN_RUN_DIR/killed"  # Open MPI may also end this process
@@ -253,7 +252,7 @@ esac
 if [ -n "$hpcrun_signal_time" ] && [ "$hpcrun_ranks" != 1 ] && [ "$hpcrun_code" != 0 ]; then
   # A rank that failed for another reason ends now, because the other ranks may wait for its messages. A rank that cannot
   # record its end does not wait either: the disk is full, or the run directory was removed.
-  if hpcrun_record_stop && { [ -n "${hpcrun_signals[hpcrun_code]-}" ] || ((hpcrun_code != 1 && hpcrun_code <= 128)); }; then
+  if hpcrun_record_end stopped && { [ -n "${hpcrun_signals[hpcrun_code]-}" ] || ((hpcrun_code != 1 && hpcrun_code <= 128)); }; then
     hpcrun_await_stopped_ranks
   fi
 fi

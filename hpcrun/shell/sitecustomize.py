@@ -5,7 +5,7 @@ it starts (https://docs.python.org/3/library/site.html). It imports no module th
 works with any version of Python, and then imports the `sitecustomize` that it hides. At the end of a process, it
 
 - records whether rank 0 was in a world of all ranks: the file `met` in the run directory, or `alone` with the
-  reason, if its world was smaller, or if it trained a model or used MPI (see `hpcrun_check_world` in `launch.bash`);
+  reason, if its world was smaller, or if it trained a model or used MPI (see `hpcrun_check_world` in `outcome.bash`);
 - ends a process whose exit code is not 0 before `MPI_Finalize`, which would wait for the other ranks, while they wait
   for this rank; the launcher then ends the other ranks. The failure is first recorded in `failed.jsonl`. If a signal
   has stopped all ranks, they end with `MPI_Finalize`: a message of this rank may not have reached another rank yet;
@@ -28,8 +28,6 @@ except ImportError:  # Python 2
 
 TRAINING_MODULES = ("keras", "tf_keras", "tensorflow", "torch", "jax", "flax")
 STOP_CODES = (129, 130, 131, 138, 140, 143)  # as in rank.bash
-STOP_SECONDS = 60.0
-"""Longest time in seconds that a stopped rank waits for the other ranks, of which one may write a checkpoint."""
 UNDETECTED_LIBRARIES = ("horovod", "ray", "distributed", "oneccl_bindings_for_pytorch", "byteps", "mxnet")
 """Packages through which ranks may communicate in ways that this file cannot detect."""
 
@@ -146,8 +144,8 @@ def all_ranks_stop():
     """Wait until all ranks are about to end, and return True; return False after a timeout, or without MPI-3."""
     import time
 
-    deadline = time.time() + STOP_SECONDS
     try:
+        deadline = time.time() + float(os.environ["HPCRUN_STOP_SECONDS"])  # from rank.bash
         barrier = sys.modules["mpi4py.MPI"].COMM_WORLD.Ibarrier()
         while not barrier.Test():
             if time.time() > deadline:

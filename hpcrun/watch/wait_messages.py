@@ -116,7 +116,7 @@ def find_start(run: Run) -> tuple[str, float] | None:
         seconds = heartbeat.activity_seconds + now - heartbeat.time
         return (f"rank 0 {heartbeat.activity}", seconds) if heartbeat.activity else None
     argv = run.spec.argv
-    if any(line.startswith("rank 0 ") for line in run.completed_ranks()):
+    if 0 in run.completed_ranks():
         return None
     if argv and _PYTHON.fullmatch(argv[0]) and _FIRST_LINE.fullmatch(records.read_tail(log, 1024)):
         return "rank 0 starts Python and has printed nothing yet", now - rank_started

@@ -227,12 +227,12 @@ def _diagnose_completed_ranks(run: Run) -> list[Diagnosis]:
     if not 0 < len(completed) < ranks:
         return []
     more = f", and {len(completed) - 1} others," * (len(completed) > 1)
-    summary = f"{completed[0]}{more} ended with exit code 0, while {ranks - len(completed)} of {ranks} ranks run"
+    summary = f"rank {completed[0]}{more} ended with exit code 0, while {ranks - len(completed)} of {ranks} ranks run"
     fix = (
         "nothing, if these ranks have more to do; if they wait in MPI_Init or a collective for ranks that have ended, "
         f"the job runs until its time limit: hpcrun cancel {run.job_id}, and let all ranks call it"
     )
-    return [Diagnosis("ranks-completed", summary, (Evidence("completed_ranks", completed[0]),), fix)]
+    return [Diagnosis("ranks-completed", summary, (Evidence("completed", f"rank-{completed[0]}"),), fix)]
 
 
 def _explain_ended(facts: JobFacts) -> Explanation:

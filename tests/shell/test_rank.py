@@ -74,8 +74,8 @@ def test_output_of_other_ranks_is_only_in_their_logs(tmp_path):
 
 def test_a_rank_of_several_records_that_it_has_completed(tmp_path):
     for number, code in enumerate((0, 0, 3)):
-        ends(tmp_path, "sh", "-c", f"exit {code}", number=number, ntasks=3)
-    assert (tmp_path / "completed_ranks").read_text() == "".join(f"rank {n} on {os.uname().nodename}\n" for n in (0, 1))
+        ends(tmp_path, "sh", "-c", f"exit {code}", number=number, ntasks=3, hpcrun_ranks=3)
+    assert sorted(path.name for path in (tmp_path / "completed").iterdir()) == ["rank-0", "rank-1"]
 
 
 def test_output_on_all_ranks_prefixes_lines_with_the_rank(tmp_path):

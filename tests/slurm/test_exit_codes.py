@@ -76,6 +76,22 @@ def test_the_exit_code_is_that_of_the_rank_that_failed_first(user, site, failure
     assert ("memory" in reason, why["name"] == "rank-killed") == (failure == "killed", failure == "killed")
 
 
+LEAVING_PROGRAM = """
+import os, time
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+if MPI.COMM_WORLD.rank == 1: os._exit(0)
+time.sleep(5)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("site", ["mpiexec", "mpirun"])
+def test_a_rank_that_leaves_without_mpi_finalize_fails_the_job(user, site):
+    code, reason, why = run_failing_job(user, site, LEAVING_PROGRAM, "leaves")
+    assert (code != 0, why["name"]) == (True, "left-without-finalize"), reason
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("failure", ["exits", "raises"])
 def test_a_training_has_the_exit_code_of_the_failed_rank(user, failure):

@@ -58,6 +58,7 @@ class Recorded:
             record = {"exit_code": exit_code, "reason": reason_told, "host": "n1", "started": 1, "ended": 2}
             (directory / "exit.json").write_text(json.dumps(record))
         for file, text in (logs or {}).items():
+            (directory / file).parent.mkdir(exist_ok=True)
             (directory / file).write_text(text)
         self.slurm("state", f"12|{state}|{reason}|n1|0:01\n")
         return Run(directory)
@@ -149,15 +150,11 @@ def test_a_running_job_whose_log_ends_with_an_exception(recorded, more):
     assert ("hpcrun cancel 12; with python -m mpi4py SCRIPT" in explanation.diagnosis.fix) == (not more)
 
 
-@pytest.mark.parametrize(
-    ("completed", "text"), [(1, "rank 0 on n1 ended"), (3, "rank 0 on n1, and 2 others, ended"), (4, "")]
-)
+@pytest.mark.parametrize(("completed", "text"), [(1, "rank 0 ended"), (3, "rank 0, and 2 others, ended"), (4, "")])
 def test_a_running_job_of_which_some_ranks_have_ended(recorded, completed, text):
-    lines = "".join(f"rank {rank} on n1\n" for rank in range(completed))
+    files = {"12_0_log.out": "starts\n", **{f"completed/rank-{rank}": "n1\n" for rank in range(completed)}}
     resources = {"nodes": 1, "ntasks_per_node": 4, "ntasks": 4}
-    explanation = explain(
-        recorded.job(state="RUNNING", logs={"completed_ranks": lines, "12_0_log.out": "starts\n"}, resources=resources)
-    )
+    explanation = explain(recorded.job(state="RUNNING", logs=files, resources=resources))
     headline = f", but {text} with exit code 0, while {4 - completed} of 4 ranks run"
     assert explanation.headline.partition("0:01")[2] == (headline if text else "")
     assert ("MPI_Init" in explanation.diagnosis.fix) == bool(text)
