@@ -109,21 +109,24 @@ def mask_command(text: str) -> str:
 
 
 def mask_known(value: Any, secrets: Iterable[str]) -> Any:
-    """Replace known secrets in a value by ``***``.
+    """Replace known secrets in a value by ``***``, also where they are percent-encoded, as in URLs.
 
     Args:
-        value: A text, or a table or list of texts; other values are not changed.
+        value: A text, or a table (with its keys) or list of texts; other values are not changed.
         secrets: The secrets; secrets shorter than `MIN_KNOWN_LENGTH` are ignored, because they may be parts of words.
     """
-    long_secrets = sorted(
-        (one for one in secrets if len(one) >= MIN_KNOWN_LENGTH), key=len, reverse=True
-    )  # longest first, because a secret may contain another one
-    return _replace_known(value, long_secrets) if long_secrets else value
+    long_secrets = {one for one in secrets if len(one) >= MIN_KNOWN_LENGTH}
+    if not long_secrets:
+        return value
+    from urllib.parse import quote
+
+    spellings = long_secrets | {quote(one, safe="") for one in long_secrets} | {quote(one) for one in long_secrets}
+    return _replace_known(value, sorted(spellings, key=len, reverse=True))  # a secret may contain another one
 
 
 def _replace_known(value: Any, secrets: list[str]) -> Any:
     if isinstance(value, dict):
-        return {key: _replace_known(one, secrets) for key, one in value.items()}
+        return {_replace_known(key, secrets): _replace_known(one, secrets) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(_replace_known(one, secrets) for one in value)
     if isinstance(value, str):

@@ -257,6 +257,7 @@ def _reconcile(state: State, cached: tuple[State, float] | None, record: ExitRec
 
 def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | None) -> StatusRow:
     resources = run.spec.resources
+    waits_in_script = state.name == "PENDING" and not run.scheduler.has_queue  # a task of a local sweep
     row = StatusRow(
         job_id=run.job_id,
         name=run.name,
@@ -275,7 +276,7 @@ def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | N
         ranks=world_warning.count_ranks(resources) if run.spec.is_recorded else None,
         submitted=format_time(run.submission.submitted) if run.job_id else None,
         values=run.values,
-        starts=run.start_count(),
+        starts=0 if waits_in_script else run.start_count(),
         as_of=as_of,
     )
     faults = [f"{name} {fault}" for name, fault in run.faults.items() if name != "job.json"]

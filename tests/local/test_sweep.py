@@ -89,6 +89,7 @@ def test_why_explains_pending_local_tasks(tmp_path, cli):
         code, out, _ = cli("why")
         assert code == 0
         assert ") wait: as many tasks of its sweep run as --max-parallel allows" in out
+        assert "started once" not in cli("status")[1]
     finally:
         (tmp_path / "go").touch()
     wait_until(lambda: all(job.done(force_check=True) for job in jobs))

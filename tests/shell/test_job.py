@@ -16,6 +16,8 @@ from tests.shell.process import BASH, bash, count_orphans
 from tests.waiting import DEADLINE, wait_until
 
 OPTIONS = "--no-packages"
+LAUNCHER = "sh -c 'for N in {}; do N=$N \"$@\" || exit; done' sh @rank"
+"""Starts ranks in turn; their numbers replace the braces, and the rank number is the variable N."""
 
 
 class Job:
@@ -386,13 +388,19 @@ def test_a_second_launch_runs_after_the_first_has_failed(job, fails):
 
 
 def test_ranks_that_train_alone_get_a_warning(job):
-    options = f"{OPTIONS} --ranks 2 --trains-alone"
+    options, launcher = f"{OPTIONS} --ranks 2 --rank N --trains-alone", LAUNCHER.format("0 1")
     warning = (
         "hpcrun: WARNING: each of the 2 ranks worked alone: the script uses neither hpcrun.train nor another library"
     )
-    assert warning in job(options=options)[2]
+    assert warning in job(options=options, words=f"{launcher} true")[2]
     assert (job.run / "alone").exists()
-    assert "WARNING" not in job(options=options, words="@rank touch $HPCRUN_RUN_DIR/met")[2]
+    assert "WARNING" not in job(options=options, words=f"{launcher} touch $HPCRUN_RUN_DIR/met")[2]
+
+
+def test_a_job_of_which_only_some_ranks_complete_has_failed(job):
+    options, launcher = f"{OPTIONS} --ranks 3 --rank N", "env sh -c 'N=0 \"$@\"; N=2 \"$@\"' sh @rank true"
+    assert job(options=options, words=launcher)[0] == 1
+    assert job.record()["reason"].endswith("env returned 0, but only 2 of 3 ranks did, and not rank 1")
 
 
 def test_a_job_inside_a_rank_does_not_inherit_the_ranks_world(job):
@@ -409,14 +417,15 @@ SMALLER = "rank 0 was in a world of 2 ranks, of 4 in the job"
 @pytest.mark.parametrize(
     ("words", "options", "reason"),
     [
-        (f"@rank sh -c 'echo {SMALLER} >$HPCRUN_RUN_DIR/alone'", "", SMALLER),
-        ("@rank true", "--trains-alone", "each of the 4 ranks worked alone"),
-        ("@rank touch $HPCRUN_RUN_DIR/met", "--trains-alone", None),
+        (f"sh -c 'echo {SMALLER} >$HPCRUN_RUN_DIR/alone'", "", SMALLER),
+        ("true", "--trains-alone", "each of the 4 ranks worked alone"),
+        ("touch $HPCRUN_RUN_DIR/met", "--trains-alone", None),
     ],
 )
 def test_strict_jobs_fail_if_their_ranks_do_not_work_together(job, words, options, reason):
-    code, _, err = job(words=words, options=f"{OPTIONS} --ranks 4 {options} --strict")
+    words, options = f"{LAUNCHER.format('0 1 2 3')} {words}", f"{OPTIONS} --ranks 4 --rank N {options}"
+    code, _, err = job(words=words, options=f"{options} --strict")
     assert (code, job.record()["exit_code"]) == ((1, 1) if reason else (0, 0))
     assert job.record()["reason"] == (f"{reason} (--strict)" if reason else "completed")
     assert (f"hpcrun: WARNING: {reason}" in err) == bool(reason)
-    assert job(words=words, options=f"{OPTIONS} --ranks 4 {options}")[0] == 0
+    assert job(words=words, options=options)[0] == 0

@@ -369,6 +369,11 @@ def test_secrets_in_results_and_code_are_masked_in_output(cli, isolated_home, mo
     assert "open-sesame" not in (repository / "r.html").read_text()
 
 
+def test_known_secrets_are_masked_in_keys_and_in_urls():
+    value = {"pass word/1": ["http://me:pass%20word%2F1@proxy", "pass%20word/1", "word"]}
+    assert secrets.mask_known(value, ["pass word/1"]) == {"***": ["http://me:***@proxy", "***", "word"]}
+
+
 def test_an_error_message_contains_no_secrets(cli):
     code, _, err = cli("submit", "--site", "local", "-x", TOKEN, "--", "x")
     assert (code, TOKEN in err) == (2, False)
