@@ -2,17 +2,17 @@
 
 `rank.bash` puts this folder at the front of `PYTHONPATH`, so that each Python process of a rank imports this file when
 it starts (https://docs.python.org/3/library/site.html). It imports no module that the program does not import itself,
-works with any version of Python, and then imports the `sitecustomize` that it hides. At the end of a process, it
+except two small ones of this folder, works with any version of Python, and then imports the `sitecustomize` that it
+hides. At the end of a process, it
 
-- records whether rank 0 was in a world of all ranks: the file `met` in the run directory, or `alone` with the
-  reason, if its world was smaller, or if it trained a model or used MPI (see `hpcrun_check_world` in `outcome.bash`);
+- records whether rank 0 was in a world of all ranks (`hpcrun_world.py`);
 - ends a process whose exit code is not 0 before `MPI_Finalize`, which would wait for the other ranks, while they wait
   for this rank; the launcher then ends the other ranks. The failure is first recorded in `failed.jsonl`. If a signal
   has stopped all ranks, they end with `MPI_Finalize`: a message of this rank may not have reached another rank yet;
 - waits for a moment for the threads of torch.distributed.
 
 Programs that import `hpcrun.train` need neither of these hooks, unless they use the world of another library.
-`jax.distributed.initialize()` finds this job's ranks.
+`hpcrun_jax.py` lets `jax.distributed.initialize()` find this job's ranks.
 """
 
 import atexit
@@ -26,16 +26,17 @@ except ImportError:  # Python 2
     import __builtin__ as builtins  # type: ignore[import-not-found, no-redef]
     import thread as _thread  # type: ignore[import-not-found, no-redef]
 
-TRAINING_MODULES = ("keras", "tf_keras", "tensorflow", "torch", "jax", "flax")
+import hpcrun_world
+
 STOP_CODES = (129, 130, 131, 138, 140, 143)  # as in rank.bash
-UNDETECTED_LIBRARIES = ("horovod", "ray", "distributed", "oneccl_bindings_for_pytorch", "byteps", "mxnet")
-"""Packages through which ranks may communicate in ways that this file cannot detect."""
 
 
 def main():
     """Register the hooks."""
     if os.environ.get("JAX_NUM_PROCESSES") and sys.version_info >= (3, 7):
-        sys.meta_path.insert(0, JaxFinder())
+        import hpcrun_jax
+
+        sys.meta_path.insert(0, hpcrun_jax.JaxFinder())
     sys.exit, builtins.SystemExit = make_exit_function(sys.exit), ObservedExit
     if hasattr(_thread, "_excepthook") and "threading" not in sys.modules:
         _thread._excepthook = make_thread_hook(_thread._excepthook)
@@ -52,7 +53,7 @@ def end_process():
     try:
         wait_for_torch()
         if os.environ.get("HPCRUN_RANK") == "0" and os.environ.get("HPCRUN_RUN_DIR"):
-            record_world(os.environ["HPCRUN_RUN_DIR"])
+            hpcrun_world.record_world(os.environ["HPCRUN_RUN_DIR"])
     except Exception:  # an unexpected version of a library must not disturb the program
         pass
 
@@ -125,7 +126,7 @@ def find_exit_code():
 
 def exit_before_finalize(exit_code):
     """Record the failure and end this process immediately if MPI_Finalize might wait for the other ranks."""
-    if (mpi_size() or 1) > 1:
+    if (hpcrun_world.mpi_size() or 1) > 1:
         if exit_code in STOP_CODES and all_ranks_stop():
             return
         try:
@@ -169,7 +170,7 @@ def record_failure(folder, exit_code):
     line = '{{"rank": {}, "host": "{}", "exit_code": {}, "time": {}}}\n'
     rank, host = int(os.environ["HPCRUN_RANK"]), os.uname()[1]
     line = line.format(rank, host, exit_code, int(time.time()))
-    write_private(os.path.join(folder, "failed.jsonl"), line, os.O_APPEND)
+    hpcrun_world.write_private(os.path.join(folder, "failed.jsonl"), line, os.O_APPEND)
 
 
 def is_being_stopped(folder):
@@ -187,133 +188,10 @@ def wait_for_torch():
     On a loaded node, a thread may release a tensor while Python ends, which aborts the process with SIGABRT
     (https://github.com/pytorch/pytorch/issues/190489).
     """
-    if torch_size() is not None:
+    if hpcrun_world.torch_size() is not None:
         import time
 
         time.sleep(0.1)
-
-
-# ---- The world -------------------------------------------------------------------------------------------------------
-def record_world(folder):
-    """Record in a run directory whether this process was in a world of all ranks."""
-    records_itself = "hpcrun.train" in sys.modules  # hpcrun.train records the size of MPI_COMM_WORLD itself
-    sizes = {name: find_size() for name, find_size in WORLD_SIZES.items() if name != "MPI" or not records_itself}
-    if records_itself and not any(sizes.values()):
-        return
-    largest_size, rank_count = max(size or 0 for size in sizes.values()), int(os.environ["HPCRUN_NTASKS"])
-    if any(name in sys.modules for name in UNDETECTED_LIBRARIES) or -1 in sizes.values() or largest_size >= rank_count:
-        write_private(os.path.join(folder, "met"))
-    elif largest_size > 1:
-        reason = "rank 0 was in a world of {} ranks, of {} in the job".format(largest_size, rank_count)
-        write_private(os.path.join(folder, "alone"), reason)
-    elif sizes.get("MPI"):
-        write_private(
-            os.path.join(folder, "alone"), "MPI_COMM_WORLD has one rank in each; see mpi.type in the site file"
-        )
-    elif any(name in sys.modules for name in TRAINING_MODULES):
-        write_private(
-            os.path.join(folder, "alone"), "none joined MPI, torch.distributed, tf.distribute or jax.distributed"
-        )
-
-
-def write_private(path, text="", flag=os.O_TRUNC):
-    """Write a file that only its owner can read; with `flag=os.O_APPEND`, append the text to it."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | flag, 0o600), "w") as file:
-        file.write(text)
-
-
-def mpi_size():
-    """Return the size of MPI_COMM_WORLD; None without mpi4py or before MPI_Init, -1 after MPI_Finalize."""
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is None or not mpi.Is_initialized():
-        return None
-    return -1 if mpi.Is_finalized() else mpi.COMM_WORLD.Get_size()
-
-
-def torch_size():
-    """Return the number of ranks in torch.distributed; None without it, -1 if unknown.
-
-    After destroy_process_group, only the init method is known; for env://, WORLD_SIZE is the number of ranks.
-    """
-    module = sys.modules.get("torch.distributed.distributed_c10d")
-    if module is None or not hasattr(module, "is_initialized"):
-        return None
-    if module.is_initialized():
-        return module.get_world_size()
-    init_method = getattr(module, "_default_pg_init_method", None)
-    return int(os.environ.get("WORLD_SIZE", "-1")) if init_method == "env://" else -1 if init_method else None
-
-
-def tensorflow_size():
-    """Return the number of tasks in the cluster of a tf.distribute strategy; None without a cluster."""
-    context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
-    server_def = context and (context._collective_ops_server_def or context._server_def)
-    return sum(len(job.tasks) for job in server_def.cluster.job) if server_def else None
-
-
-def jax_size():
-    """Return the number of processes in jax.distributed, even after its shutdown; None without it."""
-    size = getattr(getattr(sys.modules.get("jax._src.distributed"), "global_state", None), "num_processes", None)
-    return size if size != 1 else None
-
-
-WORLD_SIZES = {"MPI": mpi_size, "torch": torch_size, "tensorflow": tensorflow_size, "jax": jax_size}
-
-
-# ---- JAX -------------------------------------------------------------------------------------------------------------
-class JaxFinder:
-    """An import hook that adds this job to the clusters that `jax.distributed.initialize()` detects, as the first one.
-
-    Without it, JAX reads a wrong number of processes from srun's variables, which Hydra's ranks inherit, or finds none.
-    A cluster can only be registered by a subclass of `ClusterEnv`.
-    """
-
-    def find_spec(self, name, path=None, target=None):
-        """Find the package `jax._src.clusters`, and add a cluster when it is imported."""
-        if name != "jax._src.clusters":
-            return None
-        sys.meta_path.remove(self)
-        from importlib.machinery import PathFinder
-
-        spec = PathFinder.find_spec(name, path, target)
-        original_exec = spec.loader.exec_module if spec and spec.loader else None
-
-        def exec_module(module):
-            original_exec(module)
-            try:
-                add_jax_cluster(module.ClusterEnv)
-            except Exception:  # of another version of JAX
-                pass
-
-        if original_exec:
-            spec.loader.exec_module = exec_module
-        return spec
-
-
-def add_jax_cluster(base):
-    """Add a cluster class for this job to the cluster classes of JAX."""
-
-    class HpcrunCluster(base):
-        name = "hpcrun"
-
-        @classmethod
-        def is_env_present(cls):
-            return True
-
-        @classmethod
-        def get_coordinator_address(cls, *_, **__):
-            return os.environ["JAX_COORDINATOR_ADDRESS"]
-
-        @classmethod
-        def get_process_count(cls):
-            return int(os.environ["JAX_NUM_PROCESSES"])
-
-        @classmethod
-        def get_process_id(cls):
-            return int(os.environ["JAX_PROCESS_ID"])
-
-    base._cluster_types.remove(HpcrunCluster)
-    base._cluster_types.insert(0, HpcrunCluster)
 
 
 # ---- The file that this one hides ------------------------------------------------------------------------------------

@@ -398,7 +398,7 @@ def test_ranks_that_train_alone_get_a_warning(job):
 
 
 def test_a_job_of_which_only_some_ranks_complete_has_failed(job):
-    options, launcher = f"{OPTIONS} --ranks 3 --rank N", "env sh -c 'N=0 \"$@\"; N=2 \"$@\"' sh @rank true"
+    options, launcher = f"{OPTIONS} --ranks 3 --rank N", 'env sh -c \'N=0 "$@"; N=2 "$@"\' sh @rank true'
     assert job(options=options, words=launcher)[0] == 1
     assert job.record()["reason"].endswith("env returned 0, but only 2 of 3 ranks did, and not rank 1")
 
