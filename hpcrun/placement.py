@@ -18,7 +18,12 @@ from hpcrun.job_levels import (
     warn_of_unsent_mail,
 )
 from hpcrun.jobs import dependencies
-from hpcrun.placement_warnings import warn_of_cpu_training, warn_of_ignored_options, warn_of_ignored_restarts
+from hpcrun.placement_warnings import (
+    warn_of_cpu_training,
+    warn_of_ignored_memory,
+    warn_of_ignored_options,
+    warn_of_ignored_restarts,
+)
 from hpcrun.scheduler import REGISTRY
 
 if TYPE_CHECKING:
@@ -211,6 +216,8 @@ def _plan_in_partition(
         )  # one process gets all GPUs
     resources, warning = merged_resources.with_layout(gpus_on_node)
     warnings += [warning] if warning else []
+    if target.scheduler.has_queue:
+        warnings += warn_of_ignored_memory(requested_resources, resources, resolved_site)
     declines_gpus = request.no_gpu or requested_resources.gpus_per_node is not None
     if not (resources.gpus or declines_gpus or warning) and program.trains_model:
         warnings += warn_of_cpu_training(program, target, resources, resolved_site, gpus_on_node)

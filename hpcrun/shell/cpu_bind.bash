@@ -17,17 +17,19 @@ hpcrun_tasks_on_node() {  # SLURM_STEP_TASKS_PER_NODE, such as 2(x3),1: print th
 }
 # Bind this process, which becomes the rank, to its part of the allowed cores: in the order of sockets, and with all
 # hardware threads of each core. With KIND sockets, bind it to all sockets of these cores. The binding is not changed if
-# Slurm has bound the tasks, if there are more ranks than cores, or if taskset or lscpu is missing.
+# Slurm has bound the ranks, if there are more ranks than cores, or if taskset or lscpu is missing.
 hpcrun_cpu_bind() {  # KIND LOCAL_RANK LOCAL_RANKS
-  local kind=$1 rank=$2 ranks=$3 mask cpu node socket core key own='' sockets=' ' cores=()
+  local kind=$1 rank=$2 ranks=$3 tasks mask cpu node socket core key own='' sockets=' ' cores=()
   local -A cpus=() socket_of=()
   [[ $rank =~ ^[0-9]+$ && $ranks =~ ^[0-9]+$ ]] && [ "$ranks" -gt 1 ] || return 0
-  case ${SLURM_CPU_BIND_TYPE:-none} in none) ;; *) return 0 ;; esac
+  tasks=$(hpcrun_tasks_on_node "${SLURM_STEP_TASKS_PER_NODE-}")
+  [ "$tasks" = "$ranks" ] || tasks=  # Slurm's tasks are the job script, or the processes by which mpiexec starts the ranks of a node
+  [ -z "$tasks" ] || [ "${SLURM_CPU_BIND_TYPE:-none}" = none ] || return 0
   mask=$(command taskset -pc $$ 2>/dev/null) || return 0
   mask=$(hpcrun_expand_ranges "${mask##*: }")
   IFS=, read -ra cores <<<"$mask"
-  # if the task has fewer cores than the job has on this node, Slurm has bound it without reporting this
-  [ -z "${SLURM_STEP_TASKS_PER_NODE-}" ] || [ $((${#cores[@]} * ranks)) -gt "${SLURM_CPUS_ON_NODE:-0}" ] || return 0
+  # if the rank has fewer cores than the job has on this node, Slurm has bound it without reporting this
+  [ -z "$tasks" ] || [ $((${#cores[@]} * ranks)) -gt "${SLURM_CPUS_ON_NODE:-0}" ] || return 0
   cores=()
   while IFS=, read -r node socket core cpu; do
     [[ ,$mask, == *",$cpu,"* ]] || continue

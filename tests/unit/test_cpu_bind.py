@@ -63,7 +63,7 @@ def test_only_cores_of_the_job_are_distributed(bound):
         (1, {}),
         ("", {}),
         (2, {"topology": ""}),
-        (2, {"SLURM_CPU_BIND_TYPE": "mask_cpu:"}),
+        (2, {"SLURM_CPU_BIND_TYPE": "mask_cpu:", "SLURM_STEP_TASKS_PER_NODE": "2"}),
         (4, {"mask": "0-3", "SLURM_STEP_TASKS_PER_NODE": "4(x2)", "SLURM_CPUS_ON_NODE": "16"}),
     ],
 )
@@ -71,8 +71,12 @@ def test_processes_that_are_not_bound(bound, ranks, more):
     assert set(bound("cores", ranks, **more)) == {None}
 
 
-def test_hpcrun_binds_where_slurm_does_not(bound):
-    step = {"SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_CPUS_ON_NODE": "16", "SLURM_CPU_BIND_TYPE": "none"}
+@pytest.mark.parametrize(
+    ("tasks", "kind"), [("2(x2)", "none"), ("1(x2)", "mask_cpu:"), ("1", "mask_cpu:"), ("", "mask_cpu:")]
+)
+def test_hpcrun_binds_where_slurm_has_not_bound_the_ranks(bound, tasks, kind):
+    """Slurm binds the process by which mpiexec starts the ranks of a node to all cores that the job has there."""
+    step = {"SLURM_STEP_TASKS_PER_NODE": tasks, "SLURM_CPUS_ON_NODE": "16", "SLURM_CPU_BIND_TYPE": kind}
     assert bound("cores", 2, **step) == bound("cores", 2)
 
 

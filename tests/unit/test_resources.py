@@ -135,6 +135,16 @@ def test_submit_warns_of_a_time_of_a_few_minutes_and_of_mail_that_nobody_gets(cl
     assert "WARNING: --mail-user=me gets no mail without --mail-type" in err
 
 
+def test_submit_warns_of_memory_per_gpu_without_gpus(cli):
+    line = ["submit", "--site", "slurm", "--dry-run", "--mem-per-gpu", "1G"]
+    _, script, err = cli(*line, "--", "a.out")
+    assert "WARNING: --mem-per-gpu=1G is ignored: the job has no GPUs; --mem sets the memory per node" in err
+    assert "mem-per-gpu" not in script.partition("\n\n")[0]
+    for more in (["--gpus-per-node", "2"], ["--sbatch=--gres=gpu:2"]):
+        _, script, err = cli(*line, *more, "--", "a.out")
+        assert ("--mem-per-gpu=1G" in script, "ignored" in err) == (True, False)
+
+
 @pytest.mark.parametrize(("option", "warning"), [
     ("--mem=640", "WARNING: --mem=640 is 640 MiB, as in sbatch; --mem=640G is 640 GiB\n"),
     ("--mem=64", "ERROR: --mem=64 is 64 MiB, as in sbatch\nHINT: --mem=64G for 64 GiB, --mem=64M for 64 MiB\n"),
