@@ -56,4 +56,5 @@ def warn_of_ignored_restarts(request: Request) -> Iterator[str]:
 def warn_of_ignored_memory(requested_resources: Resources, resources: Resources, site: Site) -> Iterator[str]:
     """Warn of memory per GPU for a job without GPUs."""
     if requested_resources.mem_per_gpu and not (resources.gpus or requests_gpus((*site.sbatch, *resources.sbatch))):
-        yield f"--mem-per-gpu={requested_resources.mem_per_gpu} is ignored: the job has no GPUs; --mem sets the memory per node"
+        option = f"--mem-per-gpu={requested_resources.mem_per_gpu}"
+        yield f"{option} is ignored: the job has no GPUs; --mem sets the memory per node"
