@@ -260,11 +260,11 @@ def _distribute_tasks(ntasks: int, slots: list[int]) -> list[int]:
     max_rounds = max(*slots, ntasks // len(slots))
     rounds = bisect_right(range(max_rounds + 1), ntasks, key=count_tasks) - 1
     counts = [min_or_max(count, rounds) for count in slots]
-    remaining = ntasks - sum(counts)
+    remaining_tasks = ntasks - sum(counts)
     for index, count in enumerate(slots):
-        if remaining and min_or_max(count, rounds + 1) > counts[index]:
+        if remaining_tasks and min_or_max(count, rounds + 1) > counts[index]:
             counts[index] += 1
-            remaining -= 1
+            remaining_tasks -= 1
     return counts
 
 

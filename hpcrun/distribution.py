@@ -44,7 +44,7 @@ _RANK_VARIABLE = re.compile(
 )
 _FRAMEWORK_COMMENT = re.compile(r"^# *hpcrun: *framework *= *(\S+)", re.MULTILINE)
 _PYTHON_NAME = re.compile(r"python[\d.]*")
-_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?", re.MULTILINE)
+_IMPORT_STATEMENT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?", re.MULTILINE)
 _IMPORTS_BY_NAME = frozenset({"import_module", "__import__", "run_module"})
 MAX_IMPORT_DEPTH = 2  # maximum depth to which imports of the user's modules are followed
 MAX_FILE_BYTES = 1_000_000  # larger files are not read
@@ -210,7 +210,7 @@ def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
     try:
         _collect_names(ast.parse(text), names)
     except (SyntaxError, ValueError, RecursionError):  # the file may need another Python version
-        for module, members in _IMPORT.findall(text):
+        for module, members in _IMPORT_STATEMENT.findall(text):
             names.modules |= {module, *(f"{module}.{each.strip()}" for each in members.split(",") if each)}
         names.texts |= set(re.findall(r"[\"'](\w+)[\"']", text))
     return names

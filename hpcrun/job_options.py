@@ -198,8 +198,10 @@ class JobOptions:
         _require_choice("--framework", self.framework, FRAMEWORKS, "hpcrun does not know this framework")
         _require_choice("--log-level", self.log_level, LOG_LEVELS, "this is not a log level")
         for flag, paths in (("--stage-in", self.stage_in), ("--unpack", self.unpack)):
-            valid = isinstance(paths, list | tuple) and all(isinstance(path, str | os.PathLike) for path in paths)
-            if not valid or "" in paths:
+            is_path_list = isinstance(paths, list | tuple) and all(
+                isinstance(path, str | os.PathLike) for path in paths
+            )
+            if not is_path_list or "" in paths:
                 raise HpcrunError(f"{flag}: {paths!r} is not a list of paths", hint='stage_in=["/data/images"]')
         _require_whole_number(
             f"--fusion-threshold={self.fusion_threshold_kb}: not a size in KB",

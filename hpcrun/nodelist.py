@@ -161,10 +161,10 @@ def _format_numbers(first_number: int, last_number: int, width: int) -> list[str
     texts: list[str] = []
     while first_number <= last_number:
         length = len(str(first_number))
-        last_of_length = min(last_number, 10**length - 1)
-        zeros, numbers = "0" * (width - length), map(str, range(first_number, last_of_length + 1))
+        last_number_of_length = min(last_number, 10**length - 1)
+        zeros, numbers = "0" * (width - length), map(str, range(first_number, last_number_of_length + 1))
         texts += [zeros + number for number in numbers] if zeros else numbers
-        first_number = last_of_length + 1
+        first_number = last_number_of_length + 1
     return texts
 
 

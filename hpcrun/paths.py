@@ -24,8 +24,8 @@ def shipped_folder(name: str) -> Path:
     In a wheel, the folders are in ``hpcrun/_data``; in a checkout or an editable install, they are next to the package.
     """
     package = Path(__file__).parent
-    installed = package / "_data" / name
-    return installed if installed.is_dir() else package.parent / name
+    installed_folder = package / "_data" / name
+    return installed_folder if installed_folder.is_dir() else package.parent / name
 
 
 def shell_library() -> Path:

@@ -30,7 +30,7 @@ _PASSWORD_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET")  # also in PG
 _TOKEN_WORDS = {
     "TOKEN", "APITOKEN", "AUTHTOKEN", "ACCESSTOKEN", "APIKEY", "SECRETKEY", "ACCESSKEY", "CREDENTIAL", "CREDENTIALS",
 }  # fmt: skip
-_PASS_WORD = re.compile(r"(?!BYPASS$|COMPASS$).*PASS|PWD")  # names such as SSHPASS, if the value is not a word
+_PASSWORD_NAME = re.compile(r"(?!BYPASS$|COMPASS$).*PASS|PWD")  # names such as SSHPASS, if the value is not a word
 _KEY_PREFIXES = {
     "API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "SIGNING", "ENCRYPTION", "ACCOUNT", "MASTER", "STORAGE",
     "WANDB", "OPENAI", "ANTHROPIC", "AZURE",
@@ -81,7 +81,7 @@ def is_secret(name: str, value: str) -> bool:
         return True
     if len(value) < 6 or re.fullmatch(r"[\d.]+|[<\[].*[>\]]", value):
         return False
-    if _PASS_WORD.fullmatch(last_word):
+    if _PASSWORD_NAME.fullmatch(last_word):
         return not re.fullmatch(r"[A-Za-z_-]+", value)
     is_text_token = previous_words and previous_words[0] in _TEXT_TOKEN_PREFIXES
     return (last_word in _TOKEN_WORDS and not is_text_token) or (

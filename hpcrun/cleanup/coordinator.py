@@ -138,11 +138,11 @@ def record_clean_jobs(targets: Sequence[Target], results: Sequence[NodeResult]) 
     Raises:
         HpcrunError: The disk is too full to write a record.
     """
-    by_node = {(result.node, result.slurm_conf): result for result in results}
+    results_by_node = {(result.node, result.slurm_conf): result for result in results}
     removed_hostfiles, disk_errors = [], []
     for target in targets:
         has_ended = not target.is_active or schedulers.query_state(target.run).finished
-        if not has_ended or any(has_leftovers(by_node[node, target.run.slurm_conf]) for node in target.nodes):
+        if not has_ended or any(has_leftovers(results_by_node[node, target.run.slurm_conf]) for node in target.nodes):
             continue
         nodes = sorted({*target.nodes, *job_nodes(target.run, target.state)})
         record = {"time": time.time(), "nodes": nodes, "run_dirs": target.run.path_variants}

@@ -150,10 +150,10 @@ def _files_named_after(
 
 def _check_creation_time(path: str, file_stat: os.stat_result, job: JobIdentity) -> str:
     """Return why a file's creation time proves that the job did not create it; empty if the job may have done so."""
-    created = _creation_time(path, file_stat)
-    if created < job.submitted - CLOCK_SLACK_SECONDS:
+    creation_time = _creation_time(path, file_stat)
+    if creation_time < job.submitted - CLOCK_SLACK_SECONDS:
         return "it is older than the job"
-    return "it was made after the job ended" if created > job.last_activity + CLOCK_SLACK_SECONDS else ""
+    return "it was made after the job ended" if creation_time > job.last_activity + CLOCK_SLACK_SECONDS else ""
 
 
 def _find_user_process(folder: str, other_processes: Collection[Process]) -> str:

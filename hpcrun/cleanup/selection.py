@@ -112,8 +112,8 @@ def select_targets(words: Sequence[str], *, all_jobs: bool, hostfile: Path | Non
             subject = f"job {run.job_id} ({run.name}) is {state.name}"
             messages.append(f"{subject} and left alone: hpcrun cleanup {run.job_id} ends it")
     if words and not targets:
-        by_group = not any(exact for _, exact in selected_runs)
-        raise HpcrunError("; ".join(messages), hint="name a job by its id to end it" if by_group else None)
+        selects_whole_groups = not any(exact for _, exact in selected_runs)
+        raise HpcrunError("; ".join(messages), hint="name a job by its id to end it" if selects_whole_groups else None)
     return targets, messages
 
 

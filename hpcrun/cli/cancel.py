@@ -50,28 +50,33 @@ def cancel(
     if not words and state is None and since is None:
         raise HpcrunError("no job was named", hint=run_selection.SELECTION_HINT)
     names = states.parse_states(state) if state is not None else frozenset[str]()
-    earliest = run_selection.parse_time(since) if since is not None else None
+    earliest_submission = run_selection.parse_time(since) if since is not None else None
     removed_runs: list[Run] = []
     error: run_selection.MissingRunError | None = None
     matching_rows: Sequence[StatusRow] = []
     try:
         matching_rows = status_rows.select_rows(
-            words, schedulers.query_states, states=names, since=earliest, missing_runs=removed_runs, purpose="modify"
+            words,
+            schedulers.query_states,
+            states=names,
+            since=earliest_submission,
+            missing_runs=removed_runs,
+            purpose="modify",
         )
     except run_selection.MissingRunError as raised:
         removed_runs, error = list(raised.runs), raised
     are_runs_named = bool(words) and all(map(run_selection.names_one_run, words))
     # a job in state UNKNOWN is cancelled only if the user named it; a pattern selects pending and running jobs
     selected_rows = [row for row in matching_rows if (not row.finished if are_runs_named else row.active)]
-    without_directory = {
+    jobs_without_directory = {
         run: current_state
         for run, current_state in find_jobs_without_directory(removed_runs).items()
         if not names or current_state.name in names
     }
-    if not (selected_rows or without_directory):
+    if not (selected_rows or jobs_without_directory):
         raise error or _nothing_to_cancel(matching_rows)
     if (
-        len(selected_rows) + len(without_directory) > 1
+        len(selected_rows) + len(jobs_without_directory) > 1
         and not yes
         and (not words or any(map(run_selection.is_wildcard, words)))
     ):
@@ -80,11 +85,11 @@ def cancel(
                 *((row.job_id, row.name, row.state, row.elapsed) for row in selected_rows),
                 *(
                     (run.job_id, run.name, current_state.name, current_state.elapsed)
-                    for run, current_state in without_directory.items()
+                    for run, current_state in jobs_without_directory.items()
                 ),
             ]
         )
-    for run in without_directory:
+    for run in jobs_without_directory:
         run.scheduler.cancel(run)
         output.message(f"job {run.job_id} is being cancelled; its run directory {run.directory} is gone")
     if selected_rows:

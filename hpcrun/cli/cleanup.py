@@ -96,9 +96,9 @@ def cleanup(
             output.message(f"{subject}: cleanup ends it")
     terminal = sys.stdin.isatty()
     # without a terminal, --force replaces the confirmation, but not for running jobs
-    confirmed = yes or (force and not terminal and not running_targets)
+    is_confirmed = yes or (force and not terminal and not running_targets)
     unreached_results: list[NodeResult] = []
-    if dry_run or not confirmed:
+    if dry_run or not is_confirmed:
         results = _run_node_cleanups(
             coordinator.plan_node_cleanups(targets_to_clean, dry_run=True, force=force, grace=grace)
         )
@@ -245,15 +245,15 @@ def _print_table(results: Sequence[NodeResult], hostfiles: Sequence[str], *, is_
     rows: list[list[object]] = []
     for result in results:
         reports: list[dict[str, Any]] = list(result.jobs.values())
-        survivors = sum(len(report["survivors"]) for report in reports)
+        survivor_count = sum(len(report["survivors"]) for report in reports)
         processes = sum(len(report["processes"]) for report in reports)
         files = sum(len(report["removed" if is_cleaned else "files"]) for report in reports)
-        leftover_count = sum(len(report["left"]) for report in reports) + (survivors if is_cleaned else 0)
+        leftover_count = sum(len(report["left"]) for report in reports) + (survivor_count if is_cleaned else 0)
         if result.error:
             rows.append([result.node, "", "", "not reached"])
         elif processes or files or leftover_count:
             rows.append(
-                [result.node, max(processes - survivors, 0) if is_cleaned else processes, files, leftover_count]
+                [result.node, max(processes - survivor_count, 0) if is_cleaned else processes, files, leftover_count]
             )
     if rows:
         headings = ("processes ended", "files removed", "left") if is_cleaned else ("processes", "files", "in doubt")

@@ -112,5 +112,5 @@ def _show(setup: CudaSetup, *, as_json: bool) -> None:
         output.message("This host has no NVIDIA driver: on such a host, a job uses only files that a site key names.")
 
 
-def _format_match(file: Path | None, selected: Path | None) -> str:
-    return "" if file is None else "used" if file == selected else "found"
+def _format_match(file: Path | None, selected_file: Path | None) -> str:
+    return "" if file is None else "used" if file == selected_file else "found"

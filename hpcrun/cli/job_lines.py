@@ -158,8 +158,8 @@ class JobLine:
             name, equals, _ = word.partition("=")
             is_long = name in _OTHER_NAMES or (word[2:].isalpha() and any(_is_starter(part.words[0]) for part in parts))
             if name in known_options or (word[:2] in options_with_value and not is_long):  # -N2
-                takes_next = word in options_with_value and bool(words)
-                parts.append(_Part(OPTION, (word, words.pop(0)) if takes_next else (word,)))
+                takes_next_word = word in options_with_value and bool(words)
+                parts.append(_Part(OPTION, (word, words.pop(0)) if takes_next_word else (word,)))
             elif word.startswith("-") and len(word) > 1:
                 values: list[str] = []
                 while (

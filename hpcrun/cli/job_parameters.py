@@ -194,8 +194,8 @@ def with_job_parameters(
                     job_option.flag, panel=JOB_PANEL, metavar=job_option.metavar, help=job_option.help
                 )
                 parameter_list = command_parameters if job_option.commands else shared_parameters
-                repeatable = parameter.default == ()
-                annotation, default = (list[str], []) if repeatable else (parameter.annotation, parameter.default)
+                is_repeatable = parameter.default == ()
+                annotation, default = (list[str], []) if is_repeatable else (parameter.annotation, parameter.default)
                 parameter_list.append(_keyword(parameter.name, Annotated[annotation, typer_option], default))
                 options[parameter.name] = job_option.convert or (lambda value: value)
 

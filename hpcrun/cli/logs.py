@@ -59,9 +59,9 @@ def logs(
     label = run.job_id
     if ranks is None and not run.job_id and (start := run.start_by_hand):
         label, ranks = start.job_id, [0]
-        log_place = f"slurm-{label}.out, where sbatch was called" if start.slurm_job else "what its script printed"
+        log_location = f"slurm-{label}.out, where sbatch was called" if start.slurm_job else "what its script printed"
         subject = f"job {label}" if label else "this run"
-        output.message(f"{subject} was started by hand: its own log is {log_place}; this is that of rank 0")
+        output.message(f"{subject} was started by hand: its own log is {log_location}; this is that of rank 0")
     if ranks is None and not run.job_id:
         output.message(f"{run.directory} has no job log: {run.unsubmitted_state.reason}")
         return

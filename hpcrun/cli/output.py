@@ -30,13 +30,13 @@ def message(text: str, colour: str = "") -> None:
         text: The message; control characters are escaped.
         colour: The number of an ANSI colour for the whole message.
     """
-    escaped = sanitize(text)
+    printable_text = sanitize(text)
     if colour:
-        escaped = _coloured(escaped, colour)
+        printable_text = _coloured(printable_text, colour)
     elif sys.stderr.isatty():
-        escaped = _LABEL.sub(lambda label: _coloured(label[0], _LABEL_COLOURS[label[0]]), escaped)
+        printable_text = _LABEL.sub(lambda label: _coloured(label[0], _LABEL_COLOURS[label[0]]), printable_text)
     with suppress(OSError):  # if stderr cannot be written, such as to a full disk, the command continues
-        print(escaped, file=sys.stderr, flush=True)
+        print(printable_text, file=sys.stderr, flush=True)
 
 
 def show(text: str) -> None:

@@ -27,8 +27,8 @@ def require_typed_characters(argv: Sequence[str]) -> None:
     Raises:
         HpcrunError: An option or value begins with a typographic character; the hint has the corrected command line.
     """
-    is_end = [word != "-" and bool(word) and not word.strip(f"-{_DASHES}") for word in argv]
-    separator_index = is_end.index(True) if any(is_end) else len(argv)
+    is_separator = [word != "-" and bool(word) and not word.strip(f"-{_DASHES}") for word in argv]
+    separator_index = is_separator.index(True) if any(is_separator) else len(argv)
     wrong_word = next(
         (word for word in argv[: separator_index + 1] if _PASTED_CHARACTERS.match(word) and not Path(word).exists()),
         None,

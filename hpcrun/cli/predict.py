@@ -42,13 +42,13 @@ def predict(
     file, files = find_run_or_file(model), _list_files(images)
     records: list[dict[str, Any]] = [{"image": str(image)} for image in files]
     with tempfile.TemporaryDirectory(prefix="hpcrun-predict-") as folder:
-        readable = {number: path for number, path in enumerate(_prepare(files, records, Path(folder))) if path}
+        readable_files = {number: path for number, path in enumerate(_prepare(files, records, Path(folder))) if path}
         result: dict[str, Any] = {"images": []}
-        if readable:
-            request = {"model": str(file), "best": best, "top": top, "files": list(map(str, readable.values()))}
+        if readable_files:
+            request = {"model": str(file), "best": best, "top": top, "files": list(map(str, readable_files.values()))}
             with progress("images") as report:
                 result = keras_program.call("predict_files", request, report)
-    for number, values in zip(readable, result["images"], strict=True):
+    for number, values in zip(readable_files, result["images"], strict=True):
         records[number] |= values
     if as_json:
         output.value({"model": result.get("model"), "epoch": result.get("epoch"), "images": records})

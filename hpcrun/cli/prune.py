@@ -51,12 +51,12 @@ def prune(
     if not jobs and older_than is None and state is None:
         hint = "hpcrun prune --older-than 30d, --state failed, or name jobs (all: all ended jobs)"
         raise HpcrunError("no run was selected", hint=hint)
-    selected, skipped = _select(jobs or [], older_than, wanted_states)
+    selected_runs, skipped = _select(jobs or [], older_than, wanted_states)
     for row, reason in skipped:
         output.message(f"job {row.job_id or '-'} ({row.name}) is skipped: {reason}")
-    sizes = _measure_sizes([run for _, run in selected], keep_results=keep_results)
-    selected = [(row, run) for row, run in selected if sizes[run] or not keep_results]
-    if not selected:
+    sizes = _measure_sizes([run for _, run in selected_runs], keep_results=keep_results)
+    selected_runs = [(row, run) for row, run in selected_runs if sizes[run] or not keep_results]
+    if not selected_runs:
         if skipped and jobs:
             has_active = any(row.active for row, _ in skipped)
             hint = (
@@ -65,13 +65,13 @@ def prune(
             raise HpcrunError("nothing was removed", hint=hint, exit_code=1)
         output.message("there is nothing to remove")
     elif not as_json:
-        _show(selected, sizes)
-    if dry_run or not selected:
-        _report(selected if dry_run else [], sizes, [], as_json=as_json, is_removed=False)
+        _show(selected_runs, sizes)
+    if dry_run or not selected_runs:
+        _report(selected_runs if dry_run else [], sizes, [], as_json=as_json, is_removed=False)
         return
     if not yes:
-        _confirm(len(selected), keep_results=keep_results)
-    removed_runs, errors = _remove(selected, keep_results=keep_results)
+        _confirm(len(selected_runs), keep_results=keep_results)
+    removed_runs, errors = _remove(selected_runs, keep_results=keep_results)
     _report(removed_runs, sizes, errors, as_json=as_json, is_removed=True)
 
 
@@ -93,7 +93,7 @@ def _select(
     old_runs = [(row, run) for row, run in pairs if latest_end is None or end_time(run) < latest_end]
     # if sbatch did not refuse the job, a run without a job id may have a job that hpcrun has not found yet
     has_ended = {run: row.finished and bool(row.job_id or run.refusal) for row, run in old_runs}
-    selected: list[tuple[StatusRow, Run]] = []
+    selected_runs: list[tuple[StatusRow, Run]] = []
     skipped: list[tuple[StatusRow, str]] = []
     for row, run in old_runs:
         if row.active or not (has_ended[run] or are_runs_named):
@@ -102,8 +102,8 @@ def _select(
         elif reason := find_obstacle(run):
             skipped.append((row, f"{reason} ({run.directory})"))
         else:
-            selected.append((row, run))
-    return selected, skipped
+            selected_runs.append((row, run))
+    return selected_runs, skipped
 
 
 def _measure_sizes(runs: "list[Run]", *, keep_results: bool) -> "dict[Run, int]":

@@ -24,16 +24,18 @@ def resume(job: JobOrSweep = "last", as_json: Json = False) -> None:
     from hpcrun.schedulers import resuming
 
     runs = resuming.find_resumable_runs(sweep_tasks.select_tasks(job))
-    resumed = []
+    resumed_runs = []
     for run in runs:
         old_job_id = run.job_id
         job_id = resuming.resume(run)
-        resumed.append({"job_id": job_id, "run_dir": str(run.directory), "checkpoint": resuming.has_checkpoint(run)})
+        resumed_runs.append(
+            {"job_id": job_id, "run_dir": str(run.directory), "checkpoint": resuming.has_checkpoint(run)}
+        )
         continuation = (
-            "continues from its checkpoint" if resumed[-1]["checkpoint"] else "has no checkpoint: it starts again"
+            "continues from its checkpoint" if resumed_runs[-1]["checkpoint"] else "has no checkpoint: it starts again"
         )
         output.message(f"job {old_job_id} ({run.name}) is resumed as job {job_id}, which {continuation}")
     if as_json:
-        output.value(resumed if len(runs) > 1 else resumed[0])
+        output.value(resumed_runs if len(runs) > 1 else resumed_runs[0])
     else:
-        output.message(f"Follow it with: hpcrun logs -f {resumed[0]['job_id']}")
+        output.message(f"Follow it with: hpcrun logs -f {resumed_runs[0]['job_id']}")

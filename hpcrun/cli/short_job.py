@@ -61,13 +61,13 @@ def run(
         Exit: A signal cancelled the job; the run directory of a job that never started is removed.
     """
     interrupts = Interrupts((signal.SIGINT, signal.SIGTERM))
-    run_before = submission.create(plan)
-    job_id = schedulers.submit(run_before).job_id
+    created_run = submission.create(plan)
+    job_id = schedulers.submit(created_run).job_id
     output.message(f"job {job_id} {purpose}")
-    pending_reason = _follow(run_before, timeout, interrupts, on_poll)
+    pending_reason = _follow(created_run, timeout, interrupts, on_poll)
     if pending_reason or interrupts.received:
-        _cancel(run_before)
-    ended_run = Run(run_before.directory)
+        _cancel(created_run)
+    ended_run = Run(created_run.directory)
     if interrupts.received:
         remove_run(ended_run, keep=bool(ended_run.start_count()))
         raise typer.Exit(128 + interrupts.received)

@@ -155,14 +155,14 @@ def cells(row: "StatusRow") -> tuple[object, ...]:
 
     state = row.plain_state + (f" (as of {_format_time(row.as_of)})" if row.as_of else "")
     elapsed = f"{row.elapsed or '0:00'} of {row.limit}" if row.limit else row.elapsed
-    succeeded = row.state == "COMPLETED" and not world_warning.is_warning(row.reason)
-    reason = row.faults if succeeded else row.reason
+    has_succeeded = row.state == "COMPLETED" and not world_warning.is_warning(row.reason)
+    reason = row.faults if has_succeeded else row.reason
     if row.state in {"PENDING", "CANCELLED"} and (brief := describe_reason(reason)) != reason:
         # the reason for which the job was pending is not the reason for which it was cancelled
         reason = brief if row.state == "PENDING" else ""
-    restarted = row.starts > 1 or (row.starts and row.state in {"PENDING", "REQUEUED"})
+    has_restarted = row.starts > 1 or (row.starts and row.state in {"PENDING", "REQUEUED"})
     times = "once" if row.starts == 1 else f"{row.starts} times"
-    reason = "; ".join(filter(None, [reason, f"started {times}" if restarted else ""]))
+    reason = "; ".join(filter(None, [reason, f"started {times}" if has_restarted else ""]))
     nodes = row.nodes or row.nodes_asked
     name = " ".join([row.name, *map("=".join, row.values.items())])
     return (row.job_id, name, row.site, state, nodes, row.ranks, elapsed, row.progress, row.exit_code, reason)

@@ -39,15 +39,15 @@ def drop_columns_to_fit(rows: Sequence[Sequence[str]], width: int, optional_colu
         width: The width of the terminal in characters.
         optional_columns: The headings of optional columns, the least important first.
     """
-    remaining = [list(row) for row in rows]
+    remaining_rows = [list(row) for row in rows]
     for heading in optional_columns:
-        columns = zip(*remaining, strict=True)
+        columns = zip(*remaining_rows, strict=True)
         if sum(max(map(_readable_width, column)) + len(COLUMN_GAP) for column in columns) - len(COLUMN_GAP) <= width:
             break
-        if heading in remaining[0]:
-            column_index = remaining[0].index(heading)
-            remaining = [row[:column_index] + row[column_index + 1 :] for row in remaining]
-    return remaining
+        if heading in remaining_rows[0]:
+            column_index = remaining_rows[0].index(heading)
+            remaining_rows = [row[:column_index] + row[column_index + 1 :] for row in remaining_rows]
+    return remaining_rows
 
 
 def lay_out(rows: Sequence[Sequence[str]], width: int, max_lines: int | None = 2) -> list[list[list[str]]]:

@@ -74,8 +74,8 @@ def _unknown_command(error: Any, path: str, argv: list[str]) -> HpcrunError:
             f"{path} has no command '{typed_word}'", hint=f"did you mean {shlex.join(['hpcrun', *argv[1:]])}?"
         )
     if typed_word in {"use", "select", "set", "default"} and path == "hpcrun site":
-        meant_line = f"--site={shlex.quote(argv[2])}" if len(argv) > 2 else "--site=NAME"
-        hint = f"each command has {meant_line}; export HPCRUN_SITE={meant_line.partition('=')[2]} sets it for a shell"
+        site_option = f"--site={shlex.quote(argv[2])}" if len(argv) > 2 else "--site=NAME"
+        hint = f"each command has {site_option}; export HPCRUN_SITE={site_option.partition('=')[2]} sets it for a shell"
         return HpcrunError(f"{path} has no command '{typed_word}'", hint=hint)
     hint = f"did you mean {path} {command}?" if command else f"its commands: {', '.join(group.commands)}"
     return HpcrunError(f"{path} has no command '{typed_word}'", hint=hint)
@@ -135,28 +135,30 @@ def hint_option(typed_option: str, ctx: Any, argv: list[str]) -> str:
 def _option_hint(typed_option: str, ctx: Any, known_options: set[str], argv: list[str]) -> str:
     """Return a hint with a similar option or with advice; empty if there is none."""
     path, value = ctx.command_path, find_option_value(typed_option, argv)
-    for_jobs = "--ntasks" in known_options
+    starts_jobs = "--ntasks" in known_options
     dashed_option = typed_option.replace("_", "-")
     synonym = next(
         (name for name, words in OPTIONS.items() if dashed_option in words.split() and name in known_options), None
     )
     similar_option = closest_match(dashed_option, sorted(known_options, key=len))
-    if len(typed_option) == 2 and not for_jobs:  # -a for --all
+    if len(typed_option) == 2 and not starts_jobs:  # -a for --all
         same_letter = [name for name in known_options if name.startswith(f"-{typed_option}")]
         similar_option = same_letter[0] if len(same_letter) == 1 else similar_option
     is_list = typed_option in {"-H", "--host"} or (typed_option == "--hosts" and "," in value)
     if "--hostfile" in known_options and value and is_list and not Path(value).exists():
         return f"printf '%s\\n' {shlex.join(value.split(','))} > hosts; then --hostfile=hosts"
-    shared_path = ["hpcrun submit", *([QUEUE_COMMAND] if "--hostfile" not in known_options else [])] if for_jobs else []
+    shared_path = (
+        ["hpcrun submit", *([QUEUE_COMMAND] if "--hostfile" not in known_options else [])] if starts_jobs else []
+    )
     if advice := _advise(typed_option, value, [path, *shared_path], argv):
         return advice
     if synonym:
         return _synonym_hint(typed_option, synonym, value or _metavar(synonym, ctx), argv)
-    if for_jobs and typed_option.removeprefix("--") in SBATCH_OPTIONS.split():
+    if starts_jobs and typed_option.removeprefix("--") in SBATCH_OPTIONS.split():
         return f"for sbatch's option, write --sbatch='{assign(typed_option, value)}'"
     if similar_option:
         return f"did you mean {assign(similar_option, value or _metavar(similar_option, ctx))}?"
-    line = JobLine(argv, ctx.command.params) if for_jobs else None
+    line = JobLine(argv, ctx.command.params) if starts_jobs else None
     return f"a program's own options go after --: {line.corrected()}" if line and line.target else ""
 
 
@@ -224,8 +226,8 @@ def find_option_values(option: str, argv: Sequence[str]) -> list[str]:
     for number, word in enumerate(argv):
         name, equals, value = word.partition("=")
         if name == option:
-            following = argv[number + 1] if number + 1 < len(argv) else ""
-            values.append(value if equals else "" if following.startswith("-") else following)
+            next_word = argv[number + 1] if number + 1 < len(argv) else ""
+            values.append(value if equals else "" if next_word.startswith("-") else next_word)
         elif len(option) == 2 and name.startswith(option):  # -G2
             values.append(word[2:])
     return values

@@ -45,8 +45,8 @@ def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
             output.show(explanations[0].headline)
             _show(explanations[0])
     else:
-        with_progress = output.progress(runs, "reading logs") if len(runs) >= PROGRESS_BAR_TASKS else runs
-        groups = group_tasks(explanation for _, explanation in zip(with_progress, explain_all(runs), strict=True))
+        runs_with_progress = output.progress(runs, "reading logs") if len(runs) >= PROGRESS_BAR_TASKS else runs
+        groups = group_tasks(explanation for _, explanation in zip(runs_with_progress, explain_all(runs), strict=True))
         explanations = [group.example for group in groups]
         if as_json:
             output.value([group.as_json() for group in groups])

@@ -33,6 +33,6 @@ def format_data_dir(root: Path) -> str:
     """Format the flag for a CUDA root; the value is in double quotes if it contains blanks or begins with a quote."""
     value = str(root)
     if re.search(r"\s|^['\"]", value):
-        escaped = re.sub(r'([\\"])', r"\\\1", value)
-        value = f'"{escaped}"'
+        escaped_value = re.sub(r'([\\"])', r"\\\1", value)
+        value = f'"{escaped_value}"'
     return f"{DATA_DIR}={value}"

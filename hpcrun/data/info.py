@@ -128,12 +128,12 @@ def draw_samples(samples: Sequence[dict[str, list[Any]]], file: Path) -> int:
     Raises:
         HpcrunError: The picture cannot be written.
     """
-    pitch = _THUMBNAIL_PIXELS + _GAP_PIXELS
-    sheet = Image.new("RGB", (_COLUMNS * pitch, max(1, -(-len(samples) // _COLUMNS)) * pitch), "white")
+    cell_pixels = _THUMBNAIL_PIXELS + _GAP_PIXELS
+    sheet = Image.new("RGB", (_COLUMNS * cell_pixels, max(1, -(-len(samples) // _COLUMNS)) * cell_pixels), "white")
     for number, features in enumerate(samples):
         image = sample_image(features).convert("RGB")
         image.thumbnail((_THUMBNAIL_PIXELS, _THUMBNAIL_PIXELS))
-        sheet.paste(image, (number % _COLUMNS * pitch, number // _COLUMNS * pitch))
+        sheet.paste(image, (number % _COLUMNS * cell_pixels, number // _COLUMNS * cell_pixels))
     try:
         sheet.save(file)
     except (OSError, ValueError) as error:
@@ -148,5 +148,5 @@ def sample_image(features: dict[str, list[Any]]) -> Image.Image:
         ValueError: The image is damaged.
     """
     height, width, channels = (features.get(f"image/{key}", [0])[0] for key in ("height", "width", "channels"))
-    raw = _decode_text(features, "image/format") == "RAW"
-    return decode_image(features["image/encoded"][0], height, width, channels, raw=raw)
+    is_raw = _decode_text(features, "image/format") == "RAW"
+    return decode_image(features["image/encoded"][0], height, width, channels, raw=is_raw)

@@ -55,8 +55,8 @@ def query_cluster(slurm: SlurmClient) -> Cluster:
         hint = "use a login node; on some clusters a module provides Slurm's commands; --site local works without them"
         raise HpcrunError(f"{', '.join(missing)}: not on PATH", hint=hint)
     ping_result = slurm.query(["scontrol", "ping"])
-    up_match = re.search(r"(?:at (\S+) )?is UP", ping_result.out)
-    if not up_match:
+    status_match = re.search(r"(?:at (\S+) )?is UP", ping_result.out)
+    if not status_match:
         hint = "wait, or ask the cluster's administrators: no job can be submitted now"
         lines = [
             line for line in map(str.strip, ping_result.out.splitlines()) if line.startswith("Slurmctld")
@@ -72,4 +72,4 @@ def query_cluster(slurm: SlurmClient) -> Cluster:
             )
     partitions = parse_partitions(results["partitions"].text, results["nodes"].text)
     settings = discover_slurm.parse_config(results["config"].text)
-    return Cluster(up_match[1] or "", settings, {one.name: one for one in partitions}, results["mpi types"])
+    return Cluster(status_match[1] or "", settings, {one.name: one for one in partitions}, results["mpi types"])

@@ -113,10 +113,10 @@ def check_command(_context: CheckContext) -> Iterator[Finding]:
         return
     try:
         with Path(path).open("rb") as file:
-            is_own = b"hpcrun.cli" in file.read(4096)  # scripts that pip, pipx and uv install import hpcrun
+            is_hpcrun_script = b"hpcrun.cli" in file.read(4096)  # scripts that pip, pipx and uv install import hpcrun
     except OSError:
-        is_own = False
-    if is_own:
+        is_hpcrun_script = False
+    if is_hpcrun_script:
         yield ok("command", path)
         return
     fix = f"alias hpcrun='{sys.executable} -m hpcrun', or put its folder on PATH before {Path(path).parent}"

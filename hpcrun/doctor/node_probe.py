@@ -27,8 +27,8 @@ TIMEOUT_SECONDS = 60.0
 def main() -> None:
     """Write the report about this node, and then run the script of ``--then``."""
     arguments = sys.argv[1:]
-    then_index = arguments.index("--then") if "--then" in arguments else len(arguments)
-    options, script_argv = arguments[:then_index], arguments[then_index + 1 :]
+    separator_index = arguments.index("--then") if "--then" in arguments else len(arguments)
+    options, script_argv = arguments[:separator_index], arguments[separator_index + 1 :]
     if not script_argv or os.environ["HPCRUN_LOCAL_RANK"] == "0":
         _describe_node(options)
     if script_argv:

@@ -100,8 +100,8 @@ def _default_resources(site: Site, requested_resources: dict[str, Any], minutes:
         return {}
     resolved_site = job_levels.resolve_site(requested_resources, site)
     limits = resolved_site.limits
-    one_rank = requested_resources.get("ntasks") == 1 and "nodes" not in requested_resources
-    is_one_node = limits.max_nodes == 1 or launchers.site_launcher(resolved_site).starts_one_process or one_rank
+    has_one_rank = requested_resources.get("ntasks") == 1 and "nodes" not in requested_resources
+    is_one_node = limits.max_nodes == 1 or launchers.site_launcher(resolved_site).starts_one_process or has_one_rank
     nodes = max(1 if is_one_node else DEFAULT_RANKS, limits.min_nodes or 1)
     max_time = limits.max_time_for(requested_resources.get("nodes") or nodes)
     max_minutes = min(parse_time(max_time) / 60, minutes) if max_time else minutes

@@ -119,10 +119,10 @@ def unknown_name_finding(
     """Return a finding about names that Slurm does not have, with the closest name and all valid names."""
     closest_name = closest_match(unknown_names[0], known_names)
     suggestion = f"did you mean {closest_name}? " if closest_name and len(unknown_names) == 1 else ""
-    ending = "" if noun == "QoS" else "s"
-    noun_and_names = f"{noun}{ending if len(unknown_names) > 1 else ''} {', '.join(unknown_names)}"
+    plural_suffix = "" if noun == "QoS" else "s"
+    noun_and_names = f"{noun}{plural_suffix if len(unknown_names) > 1 else ''} {', '.join(unknown_names)}"
     return error(
-        f"{noun}{ending}",
+        f"{noun}{plural_suffix}",
         f"Slurm has no {noun_and_names}",
         f"{suggestion}It has {', '.join(known_names)}",
         context.location_of(*key),

@@ -179,8 +179,8 @@ def cluster_filter(site: str | None) -> Callable[[Cluster], bool] | None:
     """
     name = site or os.environ.get("HPCRUN_SITE")
     if name:
-        stem = Path(name).stem if "/" in name or name.endswith(".toml") else name
-        return lambda cluster: cluster.site == stem
+        site_name = Path(name).stem if "/" in name or name.endswith(".toml") else name
+        return lambda cluster: cluster.site == site_name
     if conf := os.environ.get("SLURM_CONF"):
         return lambda cluster: _has_slurm_conf(cluster, conf)
     return None

@@ -146,8 +146,8 @@ def _open_run_directory(run: Run) -> Iterator[int]:
     try:
         with removal.open_subfolder(parent, directory.name) as folder:
             record_stat = os.stat("job.json", dir_fd=folder, follow_symlinks=False)
-            is_own = stat.S_ISREG(record_stat.st_mode) and record_stat.st_uid in {0, os.geteuid()}
-            if not is_own or Run(Path(f"/proc/self/fd/{folder}")).spec != run.spec:
+            is_trusted = stat.S_ISREG(record_stat.st_mode) and record_stat.st_uid in {0, os.geteuid()}
+            if not is_trusted or Run(Path(f"/proc/self/fd/{folder}")).spec != run.spec:
                 raise OSError(errno.ESTALE, "it was replaced by another folder", str(directory))
             yield folder
     finally:

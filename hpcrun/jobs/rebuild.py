@@ -52,9 +52,9 @@ def rebuild_index(find_active: Callable[[Sequence[Run]], Collection[Run]] = lamb
     for run, number in (numbered_run for folder in folders for numbered_run in _find_runs(folder)):
         if run.directory.resolve() not in known_directories:
             known_directories.add(run.directory.resolve())
-            created = run.submission.submitted or (run.directory / "job.json").stat().st_mtime
+            creation_time = run.submission.submitted or (run.directory / "job.json").stat().st_mtime
             with suppress(FileExistsError):  # another process added it
-                index.add_entry(run.directory, int(created * 1e9) - number, run.job_id)
+                index.add_entry(run.directory, int(creation_time * 1e9) - number, run.job_id)
                 added_count += 1
     state_cache.clear_cache()
     return added_count, removed_count
@@ -70,8 +70,8 @@ def _list_run_roots() -> dict[Path, None]:
             with suppress(HpcrunError):  # `hpcrun site check` reports broken site files
                 roots.append(loader.load_site(site).site.run_root)
     roots = [text.replace("${SLURM_JOB_ACCOUNT}", "*") for text in roots]  # any account
-    expanded = [os.path.expandvars(paths.expand_user(text)) for text in roots]
-    run_roots = [path for text in expanded if "$" not in text for path in (glob(text) if "*" in text else [text])]  # noqa: PTH207
+    expanded_roots = [os.path.expandvars(paths.expand_user(text)) for text in roots]
+    run_roots = [path for text in expanded_roots if "$" not in text for path in (glob(text) if "*" in text else [text])]  # noqa: PTH207
     return {Path(path).absolute(): None for path in run_roots}
 
 

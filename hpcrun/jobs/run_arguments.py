@@ -51,16 +51,16 @@ def resolve_runs(program: Workload, args: Sequence[str]) -> tuple[str, ...]:
     flags = {
         f"--{name}" for name, option in program.option_names.items() if declared_options[option].get("type") == "run"
     }
-    resolved, expects_run = [], False
+    resolved, expects_value = [], False
     for word in args:
         flag, equals, value = word.partition("=")
-        if expects_run:
+        if expects_value:
             resolved.append(str(find_run_or_file(word)))
         elif flag in flags and equals:
             resolved.append(f"{flag}={find_run_or_file(value)}")
         else:
             resolved.append(word)
-        expects_run = not expects_run and word in flags
+        expects_value = not expects_value and word in flags
     return add_data_of_run(program, tuple(resolved))
 
 

@@ -87,8 +87,8 @@ def select_runs(
         missing_runs += removed_runs
     return [
         run
-        for run, created in sorted(creation_times.items(), key=lambda item: -item[1])
-        if since is None or created >= since
+        for run, creation_time in sorted(creation_times.items(), key=lambda item: -item[1])
+        if since is None or creation_time >= since
     ]
 
 
@@ -181,9 +181,9 @@ def _match_word(
 ) -> Iterator[tuple[Run, float]]:
     """Yield the runs that match a word, with their creation times; append removed runs to `missing_runs`."""
     if directory := _parse_directory(word):
-        created = directory.stat().st_mtime
+        creation_time = directory.stat().st_mtime
         tasks = [task for task in Run(directory).tasks if task.directory.is_dir()]
-        yield from ((run, created - number / 1e6) for number, run in enumerate(tasks or [Run(directory)]))
+        yield from ((run, creation_time - number / 1e6) for number, run in enumerate(tasks or [Run(directory)]))
         return
     missing_before, has_match = len(missing_runs), False
     if ids.split_site(word):

@@ -66,8 +66,8 @@ def update_cache(name: str, entries: Mapping[str, JsonObject], dropped_names: It
         dropped_names: Names of the run directories whose entries are removed.
     """
     old_entries = read_cache(name)
-    dropped_set = set(dropped_names)
-    new_entries = {key: entry for key, entry in {**old_entries, **entries}.items() if key not in dropped_set}
+    dropped_names_set = set(dropped_names)
+    new_entries = {key: entry for key, entry in {**old_entries, **entries}.items() if key not in dropped_names_set}
     if new_entries != old_entries:
         with suppress(OSError):
             paths.write_atomically(

@@ -238,16 +238,18 @@ def _cached_state(entry: JsonObject | None) -> tuple[State, float] | None:
         return None
 
 
-def _reconcile(state: State, cached: tuple[State, float] | None, record: ExitRecord | None) -> tuple[State, str | None]:
+def _reconcile(
+    state: State, cached_entry: tuple[State, float] | None, record: ExitRecord | None
+) -> tuple[State, str | None]:
     """Merge a new state with the cached state; if the query failed, also return the time of the cached state."""
     end_time = record.ended if record else None
-    if state.recorded and cached and cached[0].finished and end_time and cached[1] >= end_time:
+    if state.recorded and cached_entry and cached_entry[0].finished and end_time and cached_entry[1] >= end_time:
         return replace(
-            cached[0], reason=state.reason or cached[0].reason
+            cached_entry[0], reason=state.reason or cached_entry[0].reason
         ), None  # Slurm's earlier answer is more precise than the job's files
-    if state.name != "UNKNOWN" or cached is None:
+    if state.name != "UNKNOWN" or cached_entry is None:
         return state, None
-    cached_state, cached_time = cached[0], format_time(cached[1])
+    cached_state, cached_time = cached_entry[0], format_time(cached_entry[1])
     if cached_state.finished:
         return cached_state, None
     if state.lost:

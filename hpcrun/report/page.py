@@ -141,11 +141,14 @@ def compare_ranks(run: Run) -> dict[str, Any]:
         ``measured``: the name of the compared value; ``ranks``: for each rank, in order, its ``heartbeat``, its value
         (``figure``), and this value in percent of the largest value (``share``), each None if unknown.
     """
-    by_rank = heartbeats.read_heartbeats(run.directory, heartbeats.find_ranks(run.directory))
+    heartbeats_by_rank = heartbeats.read_heartbeats(run.directory, heartbeats.find_ranks(run.directory))
     # synchronous ranks have the same rate, but different computing times per step
-    has_own_times = any(heartbeat.own_seconds for heartbeat in by_rank.values())
+    has_own_times = any(heartbeat.own_seconds for heartbeat in heartbeats_by_rank.values())
     quantity = "own seconds per step" if has_own_times else "images/s"
-    values = [heartbeat.own_seconds if has_own_times else heartbeat.images_per_second for heartbeat in by_rank.values()]
+    values = [
+        heartbeat.own_seconds if has_own_times else heartbeat.images_per_second
+        for heartbeat in heartbeats_by_rank.values()
+    ]
     largest_value = max(values, default=0.0)
     rows = [
         {
@@ -153,7 +156,7 @@ def compare_ranks(run: Run) -> dict[str, Any]:
             "figure": value or None,
             "share": round(100 * value / largest_value) if value > 0 else None,
         }
-        for heartbeat, value in zip(by_rank.values(), values, strict=True)
+        for heartbeat, value in zip(heartbeats_by_rank.values(), values, strict=True)
     ]
     return {"measured": quantity, "ranks": rows}
 

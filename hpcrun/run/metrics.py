@@ -85,13 +85,13 @@ def remove_repeated_epochs(folder: Path, last_epoch: tuple[int, int]) -> None:
     if not file.exists():
         return
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    remaining = [
+    remaining_lines = [
         line for line in lines if line.endswith("\n") and _fit_and_epoch(line) <= last_epoch
     ]  # the last line may be incomplete
-    if remaining != lines:
+    if remaining_lines != lines:
         temporary_file = file.with_name(f".{file.name}")
         with open(temporary_file, "w", encoding="utf-8", opener=permissions.opener) as opened:
-            opened.write("".join(remaining))
+            opened.write("".join(remaining_lines))
         temporary_file.replace(file)
 
 

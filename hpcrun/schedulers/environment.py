@@ -27,8 +27,8 @@ def command_environment(conf: str | None = None) -> dict[str, str]:
         conf: The slurm.conf of the Slurm cluster to query; None: SLURM_CONF, or Slurm's default.
     """
     removed_names = set(inherited_slurm_variables())
-    remaining = {name: value for name, value in os.environ.items() if name not in removed_names}
-    return {**remaining, "SLURM_CONF": conf} if conf else remaining
+    environment = {name: value for name, value in os.environ.items() if name not in removed_names}
+    return {**environment, "SLURM_CONF": conf} if conf else environment
 
 
 def expand_slurm_conf(conf: str | None) -> str | None:

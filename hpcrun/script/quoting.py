@@ -30,8 +30,10 @@ def quote(value: object) -> str:
     if sanitize(text) == text:
         return shlex.quote(text)
     # bash's $'...' escapes control characters, with which a terminal could hide lines of a script.
-    escaped = "".join(one if sanitize(one) == one else _escape_bytes(one) for one in re.sub(r"['\\]", r"\\\g<0>", text))
-    return f"$'{escaped}'"
+    escaped_text = "".join(
+        one if sanitize(one) == one else _escape_bytes(one) for one in re.sub(r"['\\]", r"\\\g<0>", text)
+    )
+    return f"$'{escaped_text}'"
 
 
 def _escape_bytes(character: str) -> str:
@@ -64,8 +66,10 @@ def quote_directive(option: str) -> str:
     if re.search(r"[\x00-\x1f\x7f]", value):
         hint = "submit from a folder with another name" if name == "--chdir" else "leave it out"
         raise HpcrunError(f"{name}={value!r}: an #SBATCH line cannot contain control characters", hint=hint)
-    escaped = _SBATCH_SPECIAL.sub(r"\\\g<0>", value)
-    return f"{name}{separator}'{escaped}'" if separator and (escaped, quote(value)) != (value, value) else option
+    escaped_text = _SBATCH_SPECIAL.sub(r"\\\g<0>", value)
+    return (
+        f"{name}{separator}'{escaped_text}'" if separator and (escaped_text, quote(value)) != (value, value) else option
+    )
 
 
 def quote_word(text: str, *, has_staged_data: bool = False) -> str:

@@ -69,5 +69,5 @@ def _format_type(schema: dict[str, Any]) -> str:
 def _format_plural_type(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(map(_format_plural_type, schema["anyOf"]))
-    singular = _format_type(schema)
-    return singular.replace("list", "lists", 1) if singular.startswith("list") else f"{singular}s"
+    item_type = _format_type(schema)
+    return item_type.replace("list", "lists", 1) if item_type.startswith("list") else f"{item_type}s"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hpcrun.sites.model import Site
 
 T = TypeVar("T")
-D = TypeVar("D", Resources, Limits)
+Settings = TypeVar("Settings", Resources, Limits)
 
 LEVELS = {"partitions": "partition", "qos": "QoS", "constraints": "constraint", "accounts": "account"}
 """Tables of a site file with settings for some jobs, and the noun for messages; later tables override earlier ones."""
@@ -148,7 +148,7 @@ def _merge_value(upper_value: Any, lower_value: T) -> T:
     return upper_value  # type: ignore[no-any-return]
 
 
-def equal_fields(settings: D, other_settings: D) -> D:
+def equal_fields(settings: Settings, other_settings: Settings) -> Settings:
     """Return settings with the values that two settings have in common; all other fields have their defaults."""
     return type(settings)(
         **{

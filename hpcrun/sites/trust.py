@@ -65,12 +65,12 @@ def refusal_reason(source: Source) -> str | None:
     except OSError as error:
         other_writer = f"{error.filename}: {error.strerror}"
     allowed_text = read_allowed_text(source.file)
-    in_project = is_project_file(source)
+    is_in_project = is_project_file(source)
     if allowed_text is None:
-        reason = other_writer or ("it may come from somebody else" if in_project else None)
+        reason = other_writer or ("it may come from somebody else" if is_in_project else None)
         return reason and f"{reason}, and you have not allowed it"
     if allowed_text == source.text or (
-        other_writer is None and not in_project and source.file_stat.st_uid in trusted_owners()
+        other_writer is None and not is_in_project and source.file_stat.st_uid in trusted_owners()
     ):
         return None
     return (

@@ -101,10 +101,10 @@ def _expect_list(value: Any, path: tuple[str, ...]) -> str:
     return f"expected a list: {toml.literal(names)}" if isinstance(value, str | int) else "expected a list: [...]"
 
 
-def _expect_choice(value: Any, expected: str) -> str:
+def _expect_choice(value: Any, expected_values: str) -> str:
     """Return the message about a value that is not in a list; pydantic formats the list as ``'srun' or 'mpirun'``."""
-    closest_name = closest_match(str(value), expected.replace("'", "").replace(" or ", ", ").split(", "))
-    return f"expected {expected}" + (f"; did you mean {toml.literal(closest_name)}?" if closest_name else "")
+    closest_name = closest_match(str(value), expected_values.replace("'", "").replace(" or ", ", ").split(", "))
+    return f"expected {expected_values}" + (f"; did you mean {toml.literal(closest_name)}?" if closest_name else "")
 
 
 def _expect_text(value: Any, _: tuple[str, ...]) -> str:

@@ -54,9 +54,9 @@ def combine(local_stats: Array) -> Array:
     Args:
         local_stats: This rank's counts, means and variances, shape (3, C).
     """
-    gathered = np.empty((world().size, *local_stats.shape), local_stats.dtype)
-    world().comm.Allgather(np.ascontiguousarray(local_stats), gathered)
-    counts, means, variances = gathered.astype(np.float64).swapaxes(0, 1)  # (ranks, C) each
+    gathered_stats = np.empty((world().size, *local_stats.shape), local_stats.dtype)
+    world().comm.Allgather(np.ascontiguousarray(local_stats), gathered_stats)
+    counts, means, variances = gathered_stats.astype(np.float64).swapaxes(0, 1)  # (ranks, C) each
     means, variances = (
         np.where(counts > 0, a, 0) for a in (means, variances)
     )  # for a channel without values, mean and variance may be NaN

@@ -157,15 +157,17 @@ def callback_state(callback: Keras) -> dict[str, Any]:
     return {name: value for name, value in vars(callback).items() if _is_serializable(value)}
 
 
-def changed_state(callback: Keras, initial: dict[str, Any]) -> dict[str, Any]:
+def changed_state(callback: Keras, initial_state: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes of a callback that have changed.
 
     Args:
         callback: A Keras callback.
-        initial: The result of `callback_state` when the training began.
+        initial_state: The result of `callback_state` when the training began.
     """
     return {
-        name: value for name, value in callback_state(callback).items() if not _is_unchanged(initial.get(name), value)
+        name: value
+        for name, value in callback_state(callback).items()
+        if not _is_unchanged(initial_state.get(name), value)
     }
 
 

@@ -144,8 +144,8 @@ def _query_end(run: Path) -> str:
     """Return the reason why a run ended, according to ``hpcrun status``; empty if it may still be running."""
     command = [sys.executable, "-m", "hpcrun", "status", str(run), "--json"]
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
-        completed = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT, check=False)
-        status = json.loads(completed.stdout)
+        query_result = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT, check=False)
+        status = json.loads(query_result.stdout)
         state, reason = str(status["state"]), str(status["reason"] or "")
         if state in _FINAL_STATES or (state == "UNKNOWN" and reason.startswith("Slurm does not know this job")):
             return f"its job was lost ({': '.join(filter(None, [state, reason]))})"

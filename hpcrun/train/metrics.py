@@ -104,6 +104,6 @@ def _flatten(logs: Mapping[str, Data]) -> dict[str, Data]:
     return flat
 
 
-def _is_close(left: Data, right: Data) -> bool:
-    left, right = (np.asarray(keras.ops.convert_to_numpy(value)) for value in (left, right))
-    return left.shape == right.shape and np.allclose(left, right, rtol=1e-5, atol=0, equal_nan=True)
+def _is_close(result: Data, other_result: Data) -> bool:
+    result, other_result = (np.asarray(keras.ops.convert_to_numpy(value)) for value in (result, other_result))
+    return result.shape == other_result.shape and np.allclose(result, other_result, rtol=1e-5, atol=0, equal_nan=True)

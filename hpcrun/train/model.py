@@ -229,14 +229,16 @@ class Model(ModelWrapper):
         check_compiled(self.keras_model)
         announce_local_batches(distribute, "distribute", "evaluates")
         scalars = is_custom_step(self.keras_model, "test_step")
-        sharded = shard_input(x, y, sample_weight, batch_size=batch_size, distribute=distribute, scalars=scalars)
-        require_agreement({"number of batches": (sharded.steps, steps)}, "give evaluate the same data on all ranks")
-        build(self.keras_model, sharded, "test_step")
+        sharded_input = shard_input(x, y, sample_weight, batch_size=batch_size, distribute=distribute, scalars=scalars)
+        require_agreement(
+            {"number of batches": (sharded_input.steps, steps)}, "give evaluate the same data on all ranks"
+        )
+        build(self.keras_model, sharded_input, "test_step")
         broadcast_once(self.keras_model)
         check_metrics(self.keras_model)
         with reraise_original():
             return self.keras_model.evaluate_shards(
-                sharded.x,
+                sharded_input.x,
                 steps=steps,
                 verbose=keras_verbose(verbose),
                 callbacks=callbacks_on_this_rank(wrap_user_callbacks(callbacks)),

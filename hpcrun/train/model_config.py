@@ -46,12 +46,14 @@ def check_same_model(model: keras.Model) -> None:
     if len(set(digests)) == 1:
         return
     all_settings = checked_allgather("the comparison of models", local_settings)
-    differing = [
+    differing_keys = [
         key
         for key in dict.fromkeys(key for settings_of_rank in all_settings for key in settings_of_rank)
         if not _is_same(key, all_settings)
     ]
-    require_agreement({key: local_settings[key] for key in differing[:_MAX_LISTED] if key in local_settings}, _HINT)
+    require_agreement(
+        {key: local_settings[key] for key in differing_keys[:_MAX_LISTED] if key in local_settings}, _HINT
+    )
 
 
 def check_same_learning_rate(model: keras.Model) -> None:

@@ -80,8 +80,8 @@ def _global_moments(layer: keras.layers.BatchNormalization, inputs: Data, mask: 
     share = ops.cast(1 / world().size if share is None else share, inputs.dtype)
     counts, mean, variance = _local_moments(inputs, mask, layer._reduction_axes)  # noqa: SLF001
     counts = ops.where(share > 0, counts, ops.zeros_like(counts))
-    combined = combine_over_ranks(ops.stack([counts, mean, variance]), share)  # (3, C)
-    return combined[1], combined[2]
+    combined_stats = combine_over_ranks(ops.stack([counts, mean, variance]), share)  # (3, C)
+    return combined_stats[1], combined_stats[2]
 
 
 def _local_moments(inputs: Data, mask: Data, axes: list[int]) -> tuple[Data, Data, Data]:

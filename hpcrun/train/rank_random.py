@@ -42,8 +42,8 @@ def use_rank_seeds() -> Iterator[None]:
 class _RankSeedGenerator:
     """Wrapper of Keras's global seed generator that adds the rank to each seed."""
 
-    def __init__(self, inner: Keras) -> None:
-        self.inner = inner
+    def __init__(self, generator: Keras) -> None:
+        self.inner = generator
 
     def next(self, ordered: bool = True) -> Data:
         self.inner = self.inner or seed_generator.SeedGenerator()

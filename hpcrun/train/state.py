@@ -138,10 +138,10 @@ def check_same_weights(model: keras.Model) -> None:
         return
     values = [keras.ops.cast(v.value, "float32") for v in model.trainable_variables]
     sums = keras.ops.stack([keras.ops.stack([keras.ops.sum(v), keras.ops.sum(v * v)]) for v in values])
-    gathered = checked_allgather("the comparison of weights", keras.ops.convert_to_numpy(sums))
-    norms = np.sqrt(gathered[0][:, 1])
-    for rank, sums_of_rank in enumerate(gathered):
-        differs = np.abs(sums_of_rank[:, 0] - gathered[0][:, 0]) > 0.01 * norms
+    gathered_sums = checked_allgather("the comparison of weights", keras.ops.convert_to_numpy(sums))
+    norms = np.sqrt(gathered_sums[0][:, 1])
+    for rank, sums_of_rank in enumerate(gathered_sums):
+        differs = np.abs(sums_of_rank[:, 0] - gathered_sums[0][:, 0]) > 0.01 * norms
         differs |= np.abs(np.sqrt(sums_of_rank[:, 1]) - norms) > 0.01 * norms
         if differs.any():
             path = model.trainable_variables[differs.argmax()].path
@@ -165,9 +165,9 @@ def _update_together(variables: Sequence[keras.Variable], combine: Callable[[Arr
     if world().size == 1 or not variables:
         return
     values = [keras.ops.convert_to_numpy(v.value) for v in variables]
-    combined = combine(np.concatenate([value.reshape(-1).astype(np.float64) for value in values]))
+    combined_values = combine(np.concatenate([value.reshape(-1).astype(np.float64) for value in values]))
     end_offsets = np.cumsum([value.size for value in values])
     for variable, value, values_of_variable in zip(
-        variables, values, np.split(combined, end_offsets[:-1]), strict=True
+        variables, values, np.split(combined_values, end_offsets[:-1]), strict=True
     ):
         variable.assign(values_of_variable.reshape(value.shape).astype(value.dtype))

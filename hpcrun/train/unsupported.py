@@ -13,7 +13,7 @@ from hpcrun.train.ranks.world import world
 if TYPE_CHECKING:
     from hpcrun.train.types import Keras
 
-_BATCH_LOSSES = {"circle", "dice", "tversky"}
+_LOSSES_OF_WHOLE_BATCH = {"circle", "dice", "tversky"}
 
 
 def check_is_model(model: object) -> None:
@@ -78,7 +78,7 @@ def check_losses(model: keras.Model) -> None:
                 hint='use reduction="sum_over_batch_size" (Keras\'s default) or "sum"',
             )
         name = loss if isinstance(loss, str) else getattr(loss, "name", "")
-        if name in _BATCH_LOSSES and getattr(loss, "axis", None) is None and world().rank == 0:
+        if name in _LOSSES_OF_WHOLE_BATCH and getattr(loss, "axis", None) is None and world().rank == 0:
             print_line(f"INFO: the loss {name} compares the samples of a batch: ranks compare only those of a shard")
 
 

@@ -54,10 +54,12 @@ def shard_validation(model: keras.Model, data: Data, batch_size: int | None, dis
     """
     announce_local_batches(distribute, "distribute_validation", "validates on")
     size = batch_size if are_arrays(data) else None
-    xyw = keras.utils.unpack_x_y_sample_weight(data)
+    arrays = keras.utils.unpack_x_y_sample_weight(data)
     scalars = is_custom_step(model, "test_step")
-    sharded = shard_input(*xyw, batch_size=size, distribute=distribute, scalars=scalars)
+    sharded_input = shard_input(*arrays, batch_size=size, distribute=distribute, scalars=scalars)
     if distribute:
-        require_agreement({"number of batches of validation": sharded.steps}, "validate on the same data on all ranks")
-    build(model, sharded, "test_step")
-    return sharded.x
+        require_agreement(
+            {"number of batches of validation": sharded_input.steps}, "validate on the same data on all ranks"
+        )
+    build(model, sharded_input, "test_step")
+    return sharded_input.x

@@ -140,8 +140,8 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
 
     def _full_rate(self) -> float:
         """Return the full rate of this epoch; during the warm-up, the rate at its end."""
-        decayed = self.decay(self._epoch) if self.decay and self._epoch >= self.warmup_epochs else 1.0
-        return float(self._base_rate * self._factor * decayed)
+        decay_factor = self.decay(self._epoch) if self.decay and self._epoch >= self.warmup_epochs else 1.0
+        return float(self._base_rate * self._factor * decay_factor)
 
     def _is_new(self) -> bool:
         return bool(self.model is not None and int(self._optimizer.iterations) == 0)

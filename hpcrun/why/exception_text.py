@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MAX_HINT = 300
-MAX_CODE = 100
-MAX_FOLLOWING = 12
+MAX_HINT_CHARACTERS = 300
+MAX_CODE_CHARACTERS = 100
+MAX_FOLLOWING_LINES = 12
 """Maximum number of lines that are read after a message's first paragraph."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`'\"(])|(?<=;)\s+(?=please )")
@@ -66,14 +66,14 @@ def find_code(lines: Sequence[str], index: int, number: str, indent: str = "") -
             (match["code"].replace("│", "").strip() for match in matches if match and match["number"] == number), ""
         )
     elif "File" in head[:12] and index + 1 < len(lines):
-        following = lines[index + 1].removeprefix(indent)
+        next_line = lines[index + 1].removeprefix(indent)
         depth = len(head) - len(head.lstrip())
-        is_code = following[: depth + 1].isspace() and not following.lstrip().startswith(('File "', "[Previous"))
-        code = following.strip() if is_code and not _CODE_MARKS.match(following) else ""
+        is_code = next_line[: depth + 1].isspace() and not next_line.lstrip().startswith(('File "', "[Previous"))
+        code = next_line.strip() if is_code and not _CODE_MARKS.match(next_line) else ""
     else:
         matches = (_NOTEBOOK_CODE.match(line) for line in lines[index + 1 : index + 12])
         code = next((match["code"].strip() for match in matches if match and match["number"] == number), "")
-    return code if len(code) <= MAX_CODE else f"{code[:MAX_CODE]} ..."
+    return code if len(code) <= MAX_CODE_CHARACTERS else f"{code[:MAX_CODE_CHARACTERS]} ..."
 
 
 def find_condition(kind: str, lines: Sequence[str], frames: Sequence[tuple[str, str, str]]) -> str:
@@ -106,7 +106,7 @@ def find_hint(lines: Sequence[str], index: int, end: int) -> str:
     """
     paragraph = [line.strip() for line in lines[index : end + 1] if not line.lstrip().startswith(("File ", "[[", "│"))]
     paragraph[0] = re.sub(r"^[\w.]+(?:\(\w+\))?: ?", "", paragraph[0])
-    following_lines = [line.strip() for line in lines[end + 1 : end + MAX_FOLLOWING]]
+    following_lines = [line.strip() for line in lines[end + 1 : end + MAX_FOLLOWING_LINES]]
     while following_lines and not following_lines[0]:
         following_lines.pop(0)
     if following_lines and _START.match(following_lines[0]):
@@ -117,7 +117,7 @@ def find_hint(lines: Sequence[str], index: int, end: int) -> str:
         text for text in sentences if _REQUIREMENT.search(text)
     ]
     hint = " ".join(dict.fromkeys(hints))
-    return hint if len(hint) <= MAX_HINT else f"{hint[:MAX_HINT].rsplit(' ', 1)[0]} ..."
+    return hint if len(hint) <= MAX_HINT_CHARACTERS else f"{hint[:MAX_HINT_CHARACTERS].rsplit(' ', 1)[0]} ..."
 
 
 def _join_lines(lines: Sequence[str]) -> list[str]:

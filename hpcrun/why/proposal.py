@@ -79,11 +79,11 @@ def propose(explanations: Sequence[Explanation]) -> Proposal:
     return Proposal(changes, "; ".join(dict.fromkeys(one.cause for one in proposals)))
 
 
-def _merge(name: str, first: str, second: str) -> str:
+def _merge(name: str, first_value: str, second_value: str) -> str:
     if name == "exclude":
-        return fold_hosts({*expand_nodelist(first), *expand_nodelist(second)})
+        return fold_hosts({*expand_nodelist(first_value), *expand_nodelist(second_value)})
     read: Callable[[str], float] = parse_time if name == "time" else parse_memory
-    return max(first, second, key=read)
+    return max(first_value, second_value, key=read)
 
 
 def _propose(explanation: Explanation) -> Proposal | None:

@@ -51,7 +51,7 @@ _WRAPPER_EXCEPTION = re.compile(
     r"|KeyboardInterrupt|ApplicationError|JobException|CancelledError|CheckpointException|TerminatedWorkerError|BrokenProcessPool|BrokenExecutor|SignalException|SIGTERMException)$"
 )
 _EXIT_MESSAGE = re.compile(r"^SystemExit: .*[A-Za-z]{3}")
-_STARTER_MESSAGE = re.compile(
+_PARENT_PROCESS_MESSAGE = re.compile(
     r"Horovod detected that one or more processes exited|Engine (?:core initialization failed|process failed to start)"
     r"|(?:Cluster|Nanny|Worker) failed to start|Exception in \w+ thread|See (?:the )?root cause above"
     r"|DataLoader worker \(pid\S* [\d, ]+\) (?:exited|is killed)"
@@ -146,7 +146,7 @@ class PythonError:
             return "ignored"
         if _EXIT_MESSAGE.match(self.error) or self.error.endswith("<no detail available>"):  # messages of Ray
             return "own"
-        if _WRAPPER_EXCEPTION.search(self.error.partition(":")[0]) or _STARTER_MESSAGE.search(self.error):
+        if _WRAPPER_EXCEPTION.search(self.error.partition(":")[0]) or _PARENT_PROCESS_MESSAGE.search(self.error):
             return "wrapper"
         return "peer" if _LOST_PEER.search(self.error) else "own"
 
@@ -166,8 +166,8 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
         if errors := [error for error in exceptions if error.kind == kind]:
             log = next(log for log in logs if log.name == errors[0].log)
             errors = [error for error in errors if error.log == log.name]
-            labelled = [error for error in errors if _RANK_LABEL.match(log.lines[error.last])]
-            return labelled[0] if errors[-1] in labelled else errors[-1]
+            errors_with_rank_label = [error for error in errors if _RANK_LABEL.match(log.lines[error.last])]
+            return errors_with_rank_label[0] if errors[-1] in errors_with_rank_label else errors[-1]
     return None
 
 
@@ -198,23 +198,23 @@ def _parse(log: Log) -> list[PythonError]:
     return errors
 
 
-def _join(first: PythonError, error: PythonError) -> PythonError:
+def _join(first_error: PythonError, error: PythonError) -> PythonError:
     """Merge an exception of a chain with the exception that it caused."""
-    if first.kind == "own" and error.kind != "own":
+    if first_error.kind == "own" and error.kind != "own":
         # such as a KeyboardInterrupt while a handler of the first exception waited
-        return replace(first, end=error.end)
-    root = first.cause or first.error
+        return replace(first_error, end=error.end)
+    root = first_error.cause or first_error.error
     # a pool raises its worker's exception again, at a line that did not cause it
     is_first = root == error.error or _LIBRARY_FILE.search(error.file)
-    raised_error = first if is_first and not _LIBRARY_FILE.search(first.file) else error
+    raised_error = first_error if is_first and not _LIBRARY_FILE.search(first_error.file) else error
     cause = "" if root == error.error else root
-    hint = error.hint or first.hint
+    hint = error.hint or first_error.hint
     return replace(
         error,
         file=raised_error.file,
         number=raised_error.number,
         code=raised_error.code,
-        first=first.first,
+        first=first_error.first,
         cause=cause,
         hint=hint,
     )
@@ -256,9 +256,9 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
                 break
             end_index += 1
         raised_in = frames[-1][0]
-        in_graph = filter(None, map(_GRAPH_FRAME.match, lines[index + 1 : last]))
+        graph_frames = filter(None, map(_GRAPH_FRAME.match, lines[index + 1 : last]))
         frames += [
-            (found["file"] or found["old_file"], found["number"] or found["old_number"], "") for found in in_graph
+            (found["file"] or found["old_file"], found["number"] or found["old_number"], "") for found in graph_frames
         ]
         user_frames = [frame for frame in frames if not _LIBRARY_FILE.search(frame[0])]
         is_syntax = bool(_SYNTAX.match(line))
@@ -290,9 +290,9 @@ def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
     """Return the most informative sentence of a message, and the index of its line."""
     if not _DETAIL_LINE.match(message.strip()):
         is_unfinished = message.rstrip().endswith((":", ",", " got")) and index + 1 < len(lines)
-        follows = lines[index + 1].strip() if is_unfinished else ""
-        is_text = follows[:1].isalnum() and not _TRACEBACK_START.match(follows)
-        return f"{message.strip()} {follows}" if is_text else message.strip(), index
+        next_line = lines[index + 1].strip() if is_unfinished else ""
+        is_text = next_line[:1].isalnum() and not _TRACEBACK_START.match(next_line)
+        return f"{message.strip()} {next_line}" if is_text else message.strip(), index
     for end_index in range(index + 1, min(index + 80, len(lines))):
         line = _GROUP_MARK.sub("", lines[end_index]).strip()
         if "[[{{" in line and end_index > index + 1:
@@ -301,8 +301,8 @@ def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
             break
     else:
         end_index = min(index + 80, len(lines))
-    after_node = [n for n in range(index, end_index) if lines[n].startswith("Node: ")]
-    start_index = after_node[0] + 1 if after_node else index + 1
+    node_line_numbers = [n for n in range(index, end_index) if lines[n].startswith("Node: ")]
+    start_index = node_line_numbers[0] + 1 if node_line_numbers else index + 1
     for position in range(start_index, end_index):
         line = lines[position].strip()
         previous_line = lines[max(position - 1, 0)]

@@ -124,9 +124,9 @@ def _find_matches(
 
 def _is_decisive(matches: Sequence[Match], facts: JobFacts) -> bool:
     """Return whether a match is a job state that names the cause, so that errors of ranks are only consequences."""
-    by_state = matches[0].evidence is facts.scheduler_report
-    decisive = DECISIVE_STATES if facts.python_error else ENDED_BY_LIMIT | DECISIVE_STATES
-    return by_state and facts.state in decisive
+    is_scheduler_state = matches[0].evidence is facts.scheduler_report
+    decisive_states = DECISIVE_STATES if facts.python_error else ENDED_BY_LIMIT | DECISIVE_STATES
+    return is_scheduler_state and facts.state in decisive_states
 
 
 def _has_survived(matches: Sequence[Match], facts: JobFacts) -> bool:

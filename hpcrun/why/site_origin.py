@@ -23,17 +23,19 @@ def find_origin(run: Run, key: str) -> str:
         key: The key's path, such as ``container.runtime``.
     """
     site = run.spec.site.name or "not set"
-    recorded = _read_origins(run)
+    recorded_origins = _read_origins(run)
     tables: dict[str, dict[str, None]] = {}
-    for table, name, _ in (known.split(".", 2) for known in recorded if known.count(".") > 1):
+    for table, name, _ in (known.split(".", 2) for known in recorded_origins if known.count(".") > 1):
         tables.setdefault(table, {})[name] = None
     levels = [f"{table}.{name}." for table, name in reversed(matching_levels(tables, run.spec.resources))]
     for name in (key, key.partition(".")[0]):
         for level in (*levels, ""):
-            origins = (recorded[known] for known in recorded if f"{known}.".startswith(f"{level}{name}."))
+            origins = (
+                recorded_origins[known] for known in recorded_origins if f"{known}.".startswith(f"{level}{name}.")
+            )
             if origin := next(origins, None):
-                shipped = Path(origin.rpartition(":")[0]).parent == paths.shipped_folder("site-configs")
-                return f"your own file ({paths.user_config_folder() / f'{site}.toml'})" if shipped else origin
+                is_shipped = Path(origin.rpartition(":")[0]).parent == paths.shipped_folder("site-configs")
+                return f"your own file ({paths.user_config_folder() / f'{site}.toml'})" if is_shipped else origin
     return f"the file of site {site}"
 
 

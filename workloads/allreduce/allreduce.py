@@ -243,8 +243,8 @@ def format_columns(*cells: str) -> str:
 
 def format_size(size: int) -> str:
     """Format a size in bytes, such as 65536 as 64 KB."""
-    power = next((power for power in (3, 2, 1) if size % KIB**power == 0), 0)
-    return f"{size // KIB**power} {('B', 'KB', 'MB', 'GB')[power]}"
+    exponent = next((exponent for exponent in (3, 2, 1) if size % KIB**exponent == 0), 0)
+    return f"{size // KIB**exponent} {('B', 'KB', 'MB', 'GB')[exponent]}"
 
 
 def format_time(microseconds: float) -> str:

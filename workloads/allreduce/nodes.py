@@ -53,9 +53,9 @@ def network(sysfs: Path = SYSFS) -> str:
     ports = sorted(sysfs.glob("infiniband/*/ports/*/rate"))
     if ports:
         return ", ".join(f"{port.parts[-4]} {read_file(port).partition('(')[0].strip()}" for port in ports)
-    cards = [device.parent for device in sorted(sysfs.glob("net/*/device"))]  # physical devices, without bridges
-    cards = [card for card in cards if read_file(card / "operstate") != "down"]
-    speeds_by_card = {card.name: read_file(card / "speed") for card in cards}
+    network_cards = [device.parent for device in sorted(sysfs.glob("net/*/device"))]  # no bridges
+    network_cards = [card for card in network_cards if read_file(card / "operstate") != "down"]
+    speeds_by_card = {card.name: read_file(card / "speed") for card in network_cards}
     return ", ".join(f"{name} {speed} Mb/s" if speed.isdigit() else name for name, speed in speeds_by_card.items())
 
 
@@ -85,12 +85,12 @@ def measure(comm: Any, hosts: list[str]) -> dict[str, Any]:
         comm.Barrier()
         measurements.append((gflops, measure_memory(hosts.count(hosts[comm.rank]))))
     medians = dict(zip(("compute_GFLOPS", "memory_GBps"), map(float, np.median(measurements, axis=0)), strict=True))
-    gathered = comm.allgather(medians)
+    gathered_medians = comm.allgather(medians)
     nodes = {}
     for name in names:
-        on_node = [values for host, values in zip(hosts, gathered, strict=True) if host == name]
-        node_means = {key: sum(values[key] for values in on_node) / len(on_node) for key in medians}
-        nodes[name] = {"ranks": len(on_node), **node_means}
+        medians_on_node = [values for host, values in zip(hosts, gathered_medians, strict=True) if host == name]
+        node_means = {key: sum(values[key] for values in medians_on_node) / len(medians_on_node) for key in medians}
+        nodes[name] = {"ranks": len(medians_on_node), **node_means}
     return {"nodes": nodes, "pairs": measure_pairs(comm, hosts, names)}
 
 

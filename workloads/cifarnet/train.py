@@ -47,8 +47,8 @@ else:
 def normalize_locally(x: keras.KerasTensor) -> keras.KerasTensor:
     """Apply local response normalization over the 9 nearest channels (Krizhevsky et al., 2012, section 3.3)."""
     channel = np.arange(x.shape[-1])
-    is_near = np.abs(channel[:, np.newaxis] - channel) <= 4  # (64, 64)
-    return x * ops.power(1 + 0.001 / 9 * ops.matmul(ops.square(x), is_near.astype("float32")), -0.75)
+    is_neighbour = np.abs(channel[:, np.newaxis] - channel) <= 4  # (64, 64)
+    return x * ops.power(1 + 0.001 / 9 * ops.matmul(ops.square(x), is_neighbour.astype("float32")), -0.75)
 
 
 # Model: random shifts of up to 4 pixels (augment="cifar") before CenterCrop have the effect of random crops.

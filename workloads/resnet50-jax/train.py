@@ -107,8 +107,8 @@ network = networks.build(args.arch, size, classes, weight_decay=args.weight_deca
 optimizer = keras.optimizers.SGD(LearningRate(), momentum=args.momentum)
 optimizer.build(network.trainable_variables)
 mesh = distribution.device_mesh.backend_mesh
-replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-sharded = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(distribution.batch_dim_name))
+replicated_sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+batch_sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(distribution.batch_dim_name))
 
 
 def to_global_array(local_values: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
@@ -131,7 +131,7 @@ def forward(trainable: list, non_trainable: list, batch: tuple, *, training: boo
     return sums[0] / sums[3], (non_trainable, sums)
 
 
-@partial(jax.jit, donate_argnums=0, out_shardings=replicated)
+@partial(jax.jit, donate_argnums=0, out_shardings=replicated_sharding)
 def train_step(state: tuple, batch: tuple) -> tuple:
     """Train on a batch; return its mean loss, and the state after the step."""
     trainable, non_trainable, optimizer_state, totals = state
@@ -141,7 +141,7 @@ def train_step(state: tuple, batch: tuple) -> tuple:
     return loss, (trainable, non_trainable, optimizer_state, totals + sums)
 
 
-@partial(jax.jit, out_shardings=replicated)
+@partial(jax.jit, out_shardings=replicated_sharding)
 def validation_step(state: tuple, batch: tuple) -> jax.Array:
     """Evaluate a batch, and return the sums that `totals` contains."""
     return forward(state[0], state[1], batch, training=False)[1][1]
@@ -159,11 +159,14 @@ file = (run_dir := hpcrun.run.run_dir()) and run_dir / "checkpoints" / "training
 epoch, step, epoch_metrics = 0, 0, {}  # completed epochs, completed steps of the next epoch, metrics of the last epoch
 variables = (network.trainable_variables, network.non_trainable_variables, optimizer.variables)
 zero_totals = np.zeros(4, "float32")  # sums of an epoch: losses, correct predictions, those in the top 5, images
-state = (*([variable.value for variable in group] for group in variables), to_global_array(zero_totals, replicated))
+state = (
+    *([variable.value for variable in group] for group in variables),
+    to_global_array(zero_totals, replicated_sharding),
+)
 if file and file.exists():
     with np.load(file) as saved:
         leaves, structure = jax.tree.flatten(state)
-        values = [to_global_array(saved[f"value{index}"], replicated) for index in range(len(leaves))]
+        values = [to_global_array(saved[f"value{index}"], replicated_sharding) for index in range(len(leaves))]
         state, (epoch, step, epoch_metrics) = jax.tree.unflatten(structure, values), json.loads(str(saved["position"]))
     if process == 0:
         print(f"from {file}: {epoch} epochs and {step} batches of the next epoch are done", flush=True)
@@ -187,7 +190,7 @@ def max_over_processes(value: float) -> int:
 def load(split: images.ImageReader | images.RandomImages, seed: str, **options: object) -> Iterator[tuple]:
     """Yield the batches of a split, sharded over the devices."""
     for batch in images.batches(split, args.batch_size, args.workers, seed, **options):
-        yield tuple(to_global_array(values, sharded) for values in batch)
+        yield tuple(to_global_array(values, batch_sharding) for values in batch)
 
 
 loss, saved_at = zero_totals, time.monotonic()
@@ -215,7 +218,7 @@ while epoch < epochs:
         epoch_metrics |= summarize(
             sum(validation_step(state, batch) for batch in load(validation, "", shuffle=False)), "val_"
         )
-    state = (*state[:3], to_global_array(zero_totals, replicated))
+    state = (*state[:3], to_global_array(zero_totals, replicated_sharding))
     epoch, step = epoch + 1, 0
     seconds = time.perf_counter() - start_time
     hpcrun.run.log_metrics(epoch, epochs, **epoch_metrics, images_per_second=rate, seconds=round(seconds, 3))

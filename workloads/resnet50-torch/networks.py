@@ -99,6 +99,9 @@ class ResNet(nn.Module):
 
 def split_parameters(network: nn.Module, weight_decay: float) -> list[dict[str, object]]:
     """Return the optimizer's groups of parameters: biases and batch normalization have no weight decay."""
-    decayed = [parameter for parameter in network.parameters() if parameter.ndim > 1]
-    undecayed = [parameter for parameter in network.parameters() if parameter.ndim == 1]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
+    decayed_parameters = [parameter for parameter in network.parameters() if parameter.ndim > 1]
+    parameters_without_decay = [parameter for parameter in network.parameters() if parameter.ndim == 1]
+    return [
+        {"params": decayed_parameters, "weight_decay": weight_decay},
+        {"params": parameters_without_decay, "weight_decay": 0.0},
+    ]

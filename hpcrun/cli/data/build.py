@@ -224,11 +224,11 @@ def _build(
 
 
 def _cells(split_counts: dict[str, Any]) -> tuple[str, ...]:
-    converted = ", ".join(f"{count} {kind}" for kind, count in split_counts["converted"].items())
+    conversion_counts = ", ".join(f"{count} {kind}" for kind, count in split_counts["converted"].items())
     return (
         f"{split_counts['images']:,}",
         str(split_counts["shards"]),
         f"{split_counts['bytes']:,}",
-        converted,
+        conversion_counts,
         str(split_counts["skipped"] or ""),
     )

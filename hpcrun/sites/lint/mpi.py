@@ -50,8 +50,8 @@ def _check_launcher(site: Site, key: tuple[str, ...]) -> Iterator[Finding]:
     library, launcher = site.mpi.library, launchers.site_launcher(site)
     if launcher.supports(library):
         return
-    built_in = map(launchers.load_launcher, launchers.REGISTRY.built_in)
-    matching_launcher = next((each for each in built_in if each.belongs_to(library)), None)
+    built_in_launchers = map(launchers.load_launcher, launchers.REGISTRY.built_in)
+    matching_launcher = next((each for each in built_in_launchers if each.belongs_to(library)), None)
     yield finding_at(
         key,
         f'launcher = "{launcher.name}" starts programs of {", ".join(launcher.libraries)}, '

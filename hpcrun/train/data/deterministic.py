@@ -129,9 +129,9 @@ def _depends_on_core_count(step: PipelineStep) -> bool:
     if getattr(step.dataset, "_cycle_length", 0) == -1:
         return True
     for nodes in step.function_bodies:
-        by_name = {node.name: node for node in nodes}
+        nodes_by_name = {node.name: node for node in nodes}
         cycle_lengths = (
-            by_name.get(n.input[_CYCLE_LENGTH_INPUT[n.op]].split(":")[0], n)
+            nodes_by_name.get(n.input[_CYCLE_LENGTH_INPUT[n.op]].split(":")[0], n)
             for n in nodes
             if n.op in _CYCLE_LENGTH_INPUT
         )
@@ -158,11 +158,11 @@ def _set_constant(node: node_def_pb2.NodeDef, value: int) -> None:
 
 
 def _set_seed(nodes: Nodes, seed: int) -> None:
-    by_name = {node.name: node for node in nodes}
+    nodes_by_name = {node.name: node for node in nodes}
     for node in nodes:
         if node.op in _SEED_INPUT:
             inputs = [
-                by_name.get(name.split(":")[0], node) for name in node.input
+                nodes_by_name.get(name.split(":")[0], node) for name in node.input
             ]  # a function argument is not a constant
             seed_index = _SEED_INPUT[node.op]
             seed_inputs, generator_inputs = inputs[seed_index : seed_index + 2], inputs[seed_index + 2 :]

@@ -166,18 +166,18 @@ def _from_dataset(
 
     is_sharded = isinstance(x.element_spec, Shard)
     if distribute or is_sharded:
-        sharded = tf_data.shard_dataset(x, seed, scalars=scalars)
+        sharded_dataset = tf_data.shard_dataset(x, seed, scalars=scalars)
     else:
-        sharded = tf_data.keep_own_batches(x, scalars=scalars)
-    steps = int(sharded.cardinality())
+        sharded_dataset = tf_data.keep_own_batches(x, scalars=scalars)
+    steps = int(sharded_dataset.cardinality())
     # Every new iterator advances the seeds of shuffles, and Keras on TensorFlow creates two per epoch of known length.
     # The order of arrays changes with the first batch of an iterator.
     two_iterators = keras.backend.backend() == "tensorflow" and steps >= 0 and not is_sharded
     for _ in range(first_epoch * 2 if two_iterators else first_epoch):
-        iterator = iter(sharded)
+        iterator = iter(sharded_dataset)
         if is_sharded:
             next(iterator, None)
-    return _from_shards(sharded, class_weight, drop_batches)
+    return _from_shards(sharded_dataset, class_weight, drop_batches)
 
 
 def _from_shards(shards: Data, class_weight: Mapping[int, float] | None, drop_batches: int) -> ShardedInput:

@@ -114,8 +114,8 @@ def shard_batches(batches: Data, seed: int | None, *, distribute: bool = True, p
         for batch in map(_to_tuple, epochs(epoch_number)):
             total = len(keras.tree.flatten(batch)[0])
             indices, share = shard_indices(total, distribute=distribute)
-            x_only = batch[:1] if predict else batch
-            shard_data = unpack_single(keras.tree.map_structure(lambda a, rows=indices: a[rows], x_only))
+            checked_arrays = batch[:1] if predict else batch
+            shard_data = unpack_single(keras.tree.map_structure(lambda a, rows=indices: a[rows], checked_arrays))
             if predict:
                 yield PredictShard(shard_data, first_index + indices if share > 0 else np.full(1, -1))
                 first_index += total
@@ -151,9 +151,9 @@ def check_unweighted(batch: Data) -> None:
         HpcrunError: A batch is not (x, y).
     """
     if not isinstance(batch, tuple) or len(batch) != 2:
-        has = "have sample weights already" if isinstance(batch, tuple) and len(batch) > 2 else "have no targets"
+        problem = "have sample weights already" if isinstance(batch, tuple) and len(batch) > 2 else "have no targets"
         raise HpcrunError(
-            f"class_weight requires batches of (x, y); these {has}",
+            f"class_weight requires batches of (x, y); these {problem}",
             hint="leave class_weight out, and multiply sample_weight by the weights of the classes",
         )
 

@@ -36,13 +36,14 @@ def arrange(sample_order: Array, batch_size: int, ranks: int) -> Array:
 def _arrange_batch(batch: Array, ranks: int) -> Array:
     positions = np.arange(len(batch))
     owners = owner(batch, ranks)
-    by_owner = np.argsort(owners, kind="stable")
+    positions_by_owner = np.argsort(owners, kind="stable")
     index_of_owner = positions - np.searchsorted(
-        owners[by_owner], owners[by_owner]
+        owners[positions_by_owner], owners[positions_by_owner]
     )  # index of each sample among the samples of its owner
-    wanted_positions = owners[by_owner] + index_of_owner * ranks  # rank r gets the positions r, r + ranks, ...
-    fits = wanted_positions < len(batch)
+    # rank r gets the positions r, r + ranks, ...
+    wanted_positions = owners[positions_by_owner] + index_of_owner * ranks
+    is_in_batch = wanted_positions < len(batch)
     arranged_batch = np.empty_like(batch)
-    arranged_batch[wanted_positions[fits]] = batch[by_owner[fits]]
-    arranged_batch[np.setdiff1d(positions, wanted_positions[fits])] = batch[by_owner[~fits]]
+    arranged_batch[wanted_positions[is_in_batch]] = batch[positions_by_owner[is_in_batch]]
+    arranged_batch[np.setdiff1d(positions, wanted_positions[is_in_batch])] = batch[positions_by_owner[~is_in_batch]]
     return arranged_batch

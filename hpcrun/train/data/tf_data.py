@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from hpcrun.train.types import Data
 
 
-def shard_dataset(batched: tf.data.Dataset, seed: int | None = None, *, scalars: bool = False) -> tf.data.Dataset:
+def shard_dataset(
+    batched_dataset: tf.data.Dataset, seed: int | None = None, *, scalars: bool = False
+) -> tf.data.Dataset:
     """Return this rank's shard of every batch of a dataset with the global batch size.
 
     Args:
-        batched: A dataset of batches, equal on all ranks.
+        batched_dataset: A dataset of batches, equal on all ranks.
         seed: Seed for the dataset's unseeded shuffles; default: a random seed from rank 0.
         scalars: Whether elements may contain scalars, which all ranks get.
 
@@ -38,20 +40,20 @@ def shard_dataset(batched: tf.data.Dataset, seed: int | None = None, *, scalars:
     Raises:
         HpcrunError: The elements have no batch axis, or the ranks shuffle differently.
     """
-    if isinstance(batched.element_spec, Shard):
-        return batched
+    if isinstance(batched_dataset.element_spec, Shard):
+        return batched_dataset
     return set_options(
-        _require_batches(make_deterministic(batched, seed), scalars=scalars).map(
+        _require_batches(make_deterministic(batched_dataset, seed), scalars=scalars).map(
             without_autograph(lambda *batch: _local_shard(unpack_single(batch)))
         )
     )
 
 
-def shard_predict_dataset(batched: tf.data.Dataset) -> tf.data.Dataset:
+def shard_predict_dataset(batched_dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return this rank's shard of every batch to predict.
 
     Args:
-        batched: As for `shard_dataset`; y and sample_weight are ignored.
+        batched_dataset: As for `shard_dataset`; y and sample_weight are ignored.
 
     Returns:
         A dataset of `PredictShard`.
@@ -69,16 +71,16 @@ def shard_predict_dataset(batched: tf.data.Dataset) -> tf.data.Dataset:
             unpack_single((keras.tree.map_structure(lambda t: tf.gather(t, indices), x),)), positions
         )
 
-    full_batches = _require_batches(make_deterministic(batched)).map(
+    full_batches = _require_batches(make_deterministic(batched_dataset)).map(
         without_autograph(lambda *batch: unpack_single(batch))
     )
     return set_options(full_batches.scan(tf.constant(0, tf.int64), without_autograph(number_samples)))
 
 
-def keep_own_batches(batched: tf.data.Dataset, *, scalars: bool = False) -> tf.data.Dataset:
+def keep_own_batches(batched_dataset: tf.data.Dataset, *, scalars: bool = False) -> tf.data.Dataset:
     """Return every batch of this rank's dataset unsharded, with the same weight on all ranks."""
     return set_options(
-        _require_batches(batched, scalars=scalars).map(
+        _require_batches(batched_dataset, scalars=scalars).map(
             without_autograph(lambda *batch: _whole_batch(unpack_single(batch)))
         )
     )

@@ -62,8 +62,10 @@ class Buffer:
         header = unit_size if with_header else 0
         starts = [int(s) for s in header + np.cumsum([0, *(-(-g.size // unit_size) * unit_size for g in gradients)])]
         values_per_chunk, size = chunk_bytes // dtype.itemsize, starts[-1]
-        cuts = [*range(values_per_chunk, size, values_per_chunk), size] if values_per_chunk else starts[1:]
-        bounds = [(start, stop) for start, stop in pairwise([0, *([] if exact else [header]), *cuts]) if start < stop]
+        segment_ends = [*range(values_per_chunk, size, values_per_chunk), size] if values_per_chunk else starts[1:]
+        bounds = [
+            (start, stop) for start, stop in pairwise([0, *([] if exact else [header]), *segment_ends]) if start < stop
+        ]
         sums, slots, rank_buffers = memory(size, max((stop - start for start, stop in bounds), default=0), dtype)
         self.views = [sums[s : s + g.size].reshape(g.shape) for s, g in zip(starts[:-1], gradients, strict=True)]
         self.chunks = []

@@ -197,24 +197,24 @@ def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]
         values, reducer.values_to_compare = reducer.values_to_compare, {}
         require_agreement(values, "make the same optimizer on all ranks, with one learning rate")
     share = keras.ops.cast(1 / reducer.comm.size if current_share() is None else current_share(), "float32")
-    sparse = [g for g in gradients if is_sparse(g)]
-    dense = [g for g in gradients if g is not None and not is_sparse(g)]
+    sparse_gradients = [g for g in gradients if is_sparse(g)]
+    dense_gradients = [g for g in gradients if g is not None and not is_sparse(g)]
     # Send dense gradients first, because their messages include the header.
-    sums = iter(_allreduce_dense(reducer, dense or [keras.ops.zeros(())], share))
-    rows = iter(gather_rows(reducer.comm, sparse, share, reducer.keepalive) if sparse else ())
+    sums = iter(_allreduce_dense(reducer, dense_gradients or [keras.ops.zeros(())], share))
+    rows = iter(gather_rows(reducer.comm, sparse_gradients, share, reducer.keepalive) if sparse_gradients else ())
     return [None if g is None else next(rows if is_sparse(g) else sums) for g in gradients]
 
 
 def _allreduce_dense(reducer: Reducer, gradients: Sequence[Data], share: Data) -> list[Data]:
-    dense = [to_dense(g) for g in gradients]
-    dtypes = [keras.backend.standardize_dtype(g.dtype) for g in dense]
+    dense_gradients = [to_dense(g) for g in gradients]
+    dtypes = [keras.backend.standardize_dtype(g.dtype) for g in dense_gradients]
     dtype = "float64" if "float64" in dtypes else "float32"
-    sizes = [math.prod(d or 1 for d in g.shape) * np.dtype(dtype).itemsize for g in dense]
-    sums: list[Data] = [None] * len(dense)
-    groups = group_gradients(sizes, BUCKET_BYTES) if reducer.overlap else [list(range(len(dense)))]
+    sizes = [math.prod(d or 1 for d in g.shape) * np.dtype(dtype).itemsize for g in dense_gradients]
+    sums: list[Data] = [None] * len(dense_gradients)
+    groups = group_gradients(sizes, BUCKET_BYTES) if reducer.overlap else [list(range(len(dense_gradients)))]
     for number, group in enumerate(groups):
         reduce = partial(_reduce, reducer, number, number == len(groups) - 1)
-        tensors = [share, *(keras.ops.cast(dense[i], dtype) for i in group)]
+        tensors = [share, *(keras.ops.cast(dense_gradients[i], dtype) for i in group)]
         shapes = [t.shape for t in tensors[1:]]
         totals = (
             reduce(*tensors) if reducer.on_device else call_on_host(reduce, tensors, shapes, dtype, reducer.keepalive)

@@ -72,8 +72,8 @@ class SharedMemoryAllReduce(AllReduce):
         memory_of_rank: list[Array] = [
             np.asarray(window.Shared_query(r)[0]).view(np.uint8).view(dtype) for r in range(node.size)
         ]
-        aligned = all(rank_memory.ctypes.data % ALIGNMENT == 0 for rank_memory in memory_of_rank)
-        if not self.comm.allreduce(aligned, MPI.LAND):
+        is_aligned = all(rank_memory.ctypes.data % ALIGNMENT == 0 for rank_memory in memory_of_rank)
+        if not self.comm.allreduce(is_aligned, MPI.LAND):
             return super().memory(size, chunk_size, dtype)
         memory_of_rank[node.rank][:] = 0
         slot_values = slot_bytes // dtype.itemsize

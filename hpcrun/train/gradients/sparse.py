@@ -154,9 +154,9 @@ def _gather(comm: Comm, once_per_batch: Sequence[bool], share: Array, *arrays: A
             packed = np.ascontiguousarray(
                 rows_to_send if rows_to_send.dtype.kind == "i" else rows_to_send * rows_to_send.dtype.type(share)
             )
-            gathered = np.empty((rows.sum(), *array.shape[1:]), array.dtype)
-            comm.Allgatherv(packed, [gathered, rows * math.prod(array.shape[1:])])
-            gathered_arrays.append(gathered)
+            gathered_rows = np.empty((rows.sum(), *array.shape[1:]), array.dtype)
+            comm.Allgatherv(packed, [gathered_rows, rows * math.prod(array.shape[1:])])
+            gathered_arrays.append(gathered_rows)
     for number, rows in enumerate(counts.T[::2]):
         if once_per_batch[number]:
             indices, values = gathered_arrays[2 * number : 2 * number + 2]
@@ -173,9 +173,9 @@ def _sum_rows(indices: Array, values: Array, rows: Array) -> tuple[Array, Array]
         rows: Number of rows of each rank; 0 for ranks without samples.
     """
     row_counts = rows[rows > 0]
-    by_rank = np.split(indices, np.cumsum(row_counts)[:-1])
-    longest_indices = max(by_rank, key=len)
-    if any((each != longest_indices[: len(each)]).any() for each in by_rank):
+    indices_of_ranks = np.split(indices, np.cumsum(row_counts)[:-1])
+    longest_indices = max(indices_of_ranks, key=len)
+    if any((each != longest_indices[: len(each)]).any() for each in indices_of_ranks):
         return indices, values  # lookups per sample
     total = np.zeros((len(longest_indices), *values.shape[1:]), values.dtype)
     for summand in np.split(values, np.cumsum(row_counts)[:-1]):

@@ -75,16 +75,16 @@ def _random_windows(shapes: Array, draws: Array, area: float, boxes: Array | Non
     ratio = np.exp(np.log(3 / 4) + np.log(16 / 9) * draws[..., 1])
     rows, columns = np.maximum(np.round(np.sqrt([crop_area / ratio, crop_area * ratio])), 1)
     top, left = np.floor(draws[..., 2] * (height - rows + 1)), np.floor(draws[..., 3] * (width - columns + 1))
-    fits = (rows <= height) & (columns <= width)
+    has_fit = (rows <= height) & (columns <= width)
     if boxes is not None:
-        fits &= _cover_boxes(
+        has_fit &= _cover_boxes(
             np.stack([top / height, left / width, (top + rows) / height, (left + columns) / width], -1), boxes
         )
-    first_fit = fits.argmax(1)[:, None]
+    first_fit = has_fit.argmax(1)[:, None]
     window = [np.take_along_axis(coordinate, first_fit, 1)[:, 0] for coordinate in (top, left, rows, columns)]
     side = shapes.min(1)
     central_window = [*((shapes - side[:, None]) // 2).T, side, side]
-    return np.where(fits.any(1), window, central_window).T
+    return np.where(has_fit.any(1), window, central_window).T
 
 
 def _cover_boxes(windows: Array, boxes: Array) -> Array:
@@ -138,8 +138,8 @@ def _shift_and_flip(images: Data, uniform_draws: Data) -> Data:
     corners = tf.cast(tf.floor(uniform_draws[:, 1:3] * (2 * edge + 1)), tf.int32)  # (b, 2)
     rows, columns = tf.unstack(corners[:, :, None] + tf.range(size), axis=1)  # (b, size)
     padded_images = tf.pad(images, [[0, 0], [edge, edge], [edge, edge], [0, 0]])
-    shifted = tf.gather(tf.gather(padded_images, rows, axis=1, batch_dims=1), columns, axis=2, batch_dims=1)
-    return _flip(shifted, uniform_draws)
+    shifted_images = tf.gather(tf.gather(padded_images, rows, axis=1, batch_dims=1), columns, axis=2, batch_dims=1)
+    return _flip(shifted_images, uniform_draws)
 
 
 AUGMENTATIONS = {

@@ -45,9 +45,11 @@ def gather_problems(problems: Sequence[str], *, skip_bad: bool) -> None:
     if all_problems and not skip_bad:
         raise HpcrunError(all_problems[0], hint=_HINT)
     if all_problems and world().rank == 0:
-        remainder = f"\n  and {len(all_problems) - _MAX_LISTED} more" if len(all_problems) > _MAX_LISTED else ""
+        omitted_line = f"\n  and {len(all_problems) - _MAX_LISTED} more" if len(all_problems) > _MAX_LISTED else ""
         lines = "".join(f"\n  {problem}" for problem in all_problems[:_MAX_LISTED])
-        print(f"WARNING: {pluralize(len(all_problems), 'damaged image')} left out:{lines}{remainder}", file=sys.stderr)
+        print(
+            f"WARNING: {pluralize(len(all_problems), 'damaged image')} left out:{lines}{omitted_line}", file=sys.stderr
+        )
 
 
 def find_undamaged(check: Callable[[int], str | None], images: int) -> Array:
@@ -61,11 +63,11 @@ def find_undamaged(check: Callable[[int], str | None], images: int) -> Array:
         HpcrunError: All images are damaged.
     """
     this_rank = world()
-    own_numbers = range(this_rank.rank, images, this_rank.size)
+    local_image_numbers = range(this_rank.rank, images, this_rank.size)
     with ThreadPoolExecutor(this_rank.threads) as pool:
         problems = {
             number: problem
-            for number, problem in zip(own_numbers, pool.map(check, own_numbers), strict=True)
+            for number, problem in zip(local_image_numbers, pool.map(check, local_image_numbers), strict=True)
             if problem
         }
     gather_problems(list(problems.values()), skip_bad=True)

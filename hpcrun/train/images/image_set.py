@@ -127,8 +127,8 @@ class ImageSet:
         Raises:
             HpcrunError: All images are damaged.
         """
-        undamaged = find_undamaged(self._find_problem, len(self))
-        return ImageSet(self.content.select(undamaged), self.labels[undamaged], self.names)
+        undamaged_indices = find_undamaged(self._find_problem, len(self))
+        return ImageSet(self.content.select(undamaged_indices), self.labels[undamaged_indices], self.names)
 
     def _find_problem(self, image_index: int) -> str | None:
         """Return an error message if an image cannot be read and decoded; else None."""

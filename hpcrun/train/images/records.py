@@ -53,12 +53,14 @@ class Records:
     def check(self, record_index: int) -> str | None:
         """Return an error message if an image cannot be decoded; else None."""
         features = decode_example(self.read(record_index))
-        encoded = features["image/encoded"][0]
+        encoded_image = features["image/encoded"][0]
         if features.get("image/format") != [b"RAW"]:
-            return check_image(encoded)
+            return check_image(encoded_image)
         height, width, channels = (features.get(f"image/{name}", [0])[0] for name in ("height", "width", "channels"))
-        has_right_size = channels in {1, 3} and len(encoded) == height * width * channels
-        return None if has_right_size else f"{len(encoded)} bytes are not {height} x {width} x {channels} raw pixels"
+        has_right_size = channels in {1, 3} and len(encoded_image) == height * width * channels
+        return (
+            None if has_right_size else f"{len(encoded_image)} bytes are not {height} x {width} x {channels} raw pixels"
+        )
 
     def describe(self, record_index: int) -> str:
         """Return the shard and the offset of a record, as text."""

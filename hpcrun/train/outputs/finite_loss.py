@@ -110,16 +110,18 @@ def first_bad_layer(model: keras.Model, x: Data) -> str | None:
     """
     outputs: list[tuple[keras.Layer, Keras]] = []
     for layer in model.layers:
-        flat = keras.tree.flatten(layer.output)
-        outputs += [(layer, tensor) for tensor in flat if "float" in keras.backend.standardize_dtype(tensor.dtype)]
+        output_tensors = keras.tree.flatten(layer.output)
+        outputs += [
+            (layer, tensor) for tensor in output_tensors if "float" in keras.backend.standardize_dtype(tensor.dtype)
+        ]
     sums = [keras.ops.sum(keras.ops.absolute(keras.ops.cast(tensor, "float32"))) for _, tensor in outputs]
     values = _call(keras.Model(model.inputs, sums), x)
     bad_layer = next((layer for (layer, _), value in zip(outputs, values, strict=True) if not _is_finite(value)), None)
     if bad_layer is None:
         return None
     if isinstance(bad_layer, keras.Model):  # a nested model
-        inner = first_bad_layer(bad_layer, _call(keras.Model(model.inputs, bad_layer.input), x))
-        return f"{bad_layer.name}/{inner}" if inner else str(bad_layer.name)
+        inner_bad_layer = first_bad_layer(bad_layer, _call(keras.Model(model.inputs, bad_layer.input), x))
+        return f"{bad_layer.name}/{inner_bad_layer}" if inner_bad_layer else str(bad_layer.name)
     return str(bad_layer.name)
 
 

@@ -35,8 +35,8 @@ def describe(ranks: Sequence[StepTimes]) -> tuple[dict[str, float], str]:
     (largest, share), *smaller_shares = shares.items()
     sentence = f"{largest} was the bottleneck: {share:.0%} of the step time"
     sentence += "".join(f", {name} {share:.0%}" for name, share in smaller_shares)
-    excess_idle = sum(idle_shares) / len(idle_shares) - idle_shares[slowest_rank] if len(ranks) > 1 else 0.0
-    if excess_idle > MIN_IDLE_SHARE:
-        idle_share_of_others = excess_idle * len(ranks) / (len(ranks) - 1)
+    excess_idle_share = sum(idle_shares) / len(idle_shares) - idle_shares[slowest_rank] if len(ranks) > 1 else 0.0
+    if excess_idle_share > MIN_IDLE_SHARE:
+        idle_share_of_others = excess_idle_share * len(ranks) / (len(ranks) - 1)
         sentence += f"; the other ranks waited {idle_share_of_others:.0%} of the time for rank {slowest_rank}"
     return shares, sentence

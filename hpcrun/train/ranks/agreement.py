@@ -59,11 +59,11 @@ def require_agreement(values: Mapping[str, object], hint: str = _HINT) -> None:
         )
 
 
-def _is_same(left: Any, right: Any) -> bool:
+def _is_same(value: Any, other_value: Any) -> bool:
     with suppress(Exception):  # arrays have no single truth value, and classes may raise anything
-        if left is right or bool(left == right):
+        if value is other_value or bool(value == other_value):
             return True
-    return pickle.dumps(left) == pickle.dumps(right)  # NaN equals NaN
+    return pickle.dumps(value) == pickle.dumps(other_value)  # NaN equals NaN
 
 
 def _abbreviate(value: object) -> str:

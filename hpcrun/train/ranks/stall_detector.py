@@ -62,11 +62,11 @@ class StallDetector:
     def status(self) -> Json:
         """Return the collective in which this rank waits (or None), the number of ticks, and the script position."""
         wait = current_wait()
-        ticks = self.ticks if wait is self._last_wait else 0
+        waited_ticks = self.ticks if wait is self._last_wait else 0
         return {
             "what": wait and wait.description,
             "waits": str(wait),
-            "ticks": ticks,
+            "ticks": waited_ticks,
             "at": script_position(deep=wait is None),
         }
 

@@ -88,10 +88,10 @@ def mpi_world() -> World:
     host, cpus = platform.node(), os.sched_getaffinity(0)
     if comm and comm.size > 1:
         peers = Peers(host)
-        gathered = comm.allgather((peers.local_peer, cpus))
-        stall_detector.start_detector(peers, comm.rank, [peer for peer, _ in gathered], limit)
+        peers_and_cpus = comm.allgather((peers.local_peer, cpus))
+        stall_detector.start_detector(peers, comm.rank, [peer for peer, _ in peers_and_cpus], limit)
         comm = duplicate_communicator(comm)
-        hosts_and_cores = [(peer.host, cores) for peer, cores in gathered]
+        hosts_and_cores = [(peer.host, cores) for peer, cores in peers_and_cpus]
     else:
         hosts_and_cores = [(host, cpus)]
     if (expected_size := _expected_ranks()) and comm and comm.size != expected_size:
