@@ -46,7 +46,7 @@ def warn_of_ignored_options(requested_resources: Resources, target: ExecutionTar
 
 
 def warn_of_ignored_restarts(request: Request) -> Iterator[str]:
-    """Warn of restarts that need a scheduler."""
+    """Warn of requested restarts, which have no effect without a scheduler."""
     if request.max_requeue:
         yield "no scheduler requeues this job: --max-requeue has no effect"
     if request.memory_retries:

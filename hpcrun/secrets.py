@@ -30,7 +30,7 @@ _PASSWORD_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET")  # also in PG
 _TOKEN_WORDS = {
     "TOKEN", "APITOKEN", "AUTHTOKEN", "ACCESSTOKEN", "APIKEY", "SECRETKEY", "ACCESSKEY", "CREDENTIAL", "CREDENTIALS",
 }  # fmt: skip
-_PASSWORD_NAME = re.compile(r"(?!BYPASS$|COMPASS$).*PASS|PWD")  # names such as SSHPASS, if the value is not a word
+_PASSWORD_NAME = re.compile(r"(?!BYPASS$|COMPASS$).*PASS|PWD")  # secret unless the value is a word
 _KEY_PREFIXES = {
     "API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "SIGNING", "ENCRYPTION", "ACCOUNT", "MASTER", "STORAGE",
     "WANDB", "OPENAI", "ANTHROPIC", "AZURE",

@@ -57,7 +57,8 @@ class JobSpec(JobOptions):
         snapshot: The folder of which the job runs a copy; None if it runs the original code.
         tasks: The tasks of a sweep.
         values: The names and values of the swept options, in the record of one task.
-        trains_alone: Whether each rank would train a separate model, because the script shows no communication.
+        trains_alone: Whether each rank would train a separate model, because the script names no library that lets
+            ranks communicate.
         secrets: The secrets for the placeholders ``<secret 1>`` and so on; see `hpcrun.secrets`.
     """
 

@@ -72,7 +72,7 @@ def resolve_paths(job: JobOptions, site: Site) -> dict[str, Any]:
         if name in {"", ".", ".."}:
             raise HpcrunError(f"{option}={path}: the copy would have no name", hint="name a file or folder below it")
         if name in paths_by_name:
-            hint = "stage the folder above them, or rename one of them"
+            hint = "stage their parent folder, or rename one of them"
             raise HpcrunError(
                 f"{option}={path}: the copy's name would be {name}, as that of {paths_by_name[name]}", hint=hint
             )

@@ -192,7 +192,7 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
 
 
 def copy_folder(name: str, source: str, parent: Path) -> Path:
-    """Copy a workload folder, as a start for a new workload.
+    """Copy a workload folder, as a starting point for a new workload.
 
     Args:
         name: The name of the new folder.

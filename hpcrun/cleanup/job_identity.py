@@ -46,7 +46,7 @@ class JobIdentity:
         submitted: The submit time, in seconds since 1970.
         slurm_ended: End time of the Slurm job, in seconds since 1970. A process with this Slurm job id and without
             HPCRUN_RUN_DIR belongs to the job only if it started earlier: another cluster may use the same id. None if
-            no process has its own id, as for a job that ran inside another job's allocation.
+            no process has an id of this job alone, as for a job that ran inside another job's allocation.
         other_job_ids: Slurm job ids of earlier submissions of the run, or of its array and its array task.
         ended: End time of the job, in seconds since 1970; infinite if unknown.
         last_activity: Time of the job's last known activity, in seconds since 1970; infinite if it may still run.

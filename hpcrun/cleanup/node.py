@@ -33,8 +33,8 @@ def find_caller_processes() -> dict[str, Any]:
     """Return the processes of this command on this host, which cleanup must not end.
 
     If the command is typed in a shell that a job started, both have the job's environment. The parents of the command
-    and the processes of its session are therefore spared. Start times and names identify them even if a container
-    assigns other pids.
+    and the processes of its session are therefore not ended. The result identifies each process by its start time and
+    name, because a container may assign other pids.
     """
     all_processes = processes.user_processes()
     parent_pids = set(processes.ancestors(os.getpid()))

@@ -68,7 +68,7 @@ class NodeResult:
         jobs: The report on each job, by run directory; empty if the node was not reached.
         error: Why the node was not reached; empty if it was reached.
         slurm_conf: The slurm.conf of the node's cluster; another cluster may have a node of the same name.
-        unattributed: Processes that may belong to a job, but name none.
+        unattributed: Processes that may belong to a job, although their environments and cgroups name none.
     """
 
     node: str

@@ -36,7 +36,7 @@ class Transport:
         """Return the command that runs a program on nodes.
 
         Args:
-            nodes: The nodes; only one unless Slurm runs the program.
+            nodes: The names of the nodes; ssh and the local host can run the program on one node only.
             minutes: The time limit of a new job, in minutes.
         """
         if self.kind == "here":

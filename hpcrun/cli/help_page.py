@@ -20,7 +20,7 @@ ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
 USAGE_ERROR: Any = BadParameter.__mro__[1]
 """Click's UsageError, which Typer imports under a private name."""
 
-_EMPTY_VALUE_HINT = "if it is the value of a variable, set that first"
+_EMPTY_VALUE_HINT = "if the value comes from a variable, set the variable first"
 NO_SHORT_NAME = " " * len("-h, ")
 MAX_NAME_COLUMNS = 30
 """Maximum width of the column of names; a longer name is printed in a line above its description."""
@@ -85,7 +85,7 @@ class Group(TyperGroup):
     """A group of commands with a plain help page."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by panel, and the options."""
+        """Write the commands, grouped by panel, and the options."""
         commands = [self.commands[name] for name in self.list_commands(ctx)]
         width = max((len(command.name or "") for command in commands), default=0)
         rows = (

@@ -30,7 +30,7 @@ def hostfile(
         help="Hostfile to read instead of the scheduler's variables.",
     ),
     nodes: int | None = typer.Option(
-        None, "--nodes", "-N", min=1, metavar="N", help="Number of hosts, from the first on; default: all."
+        None, "--nodes", "-N", min=1, metavar="N", help="Number of hosts to list, from the first; default: all."
     ),
     ntasks: int | None = typer.Option(
         None,

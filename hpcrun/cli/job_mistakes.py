@@ -122,7 +122,7 @@ def _translate_batch_script(
 
 
 def explain_second_launcher(error: HpcrunError, ctx: Any, argv: Sequence[str]) -> HpcrunError:
-    """Return the error for ``-- mpirun -n 4 ./a.out`` with the line that was meant.
+    """Return the error for ``-- mpirun -n 4 ./a.out`` with the corrected line.
 
     Args:
         error: The error of `hpcrun.job_program.require_one_launcher`.

@@ -50,7 +50,7 @@ class ResourceParameters:
             "--gpus-per-node",
             "--devices-per-node",
             metavar="[TYPE:]N",
-            help="Number of GPUs on each node; default: all, if the site says how many.",
+            help="Number of GPUs on each node; default: all, if the site file has their number.",
         ),
     ] = None
     mem: Annotated[Text, option("--mem", metavar="SIZE", help="Memory on each node, as 4000 (MiB) or 16G.")] = None
@@ -118,7 +118,7 @@ class JobParameters(ResourceParameters):
         option(
             "--snapshot/--no-snapshot",
             panel=JOB_PANEL,
-            help="Run a copy of your code, which later edits do not change; default: as the site sets.",
+            help="Run a copy of your code, which later edits do not change; default: the site's.",
         ),
     ] = None
     image: Annotated[

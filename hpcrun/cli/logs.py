@@ -39,8 +39,8 @@ def logs(
 ) -> None:
     """Print the log of a job, or the logs of its ranks.
 
-    The job's log has the output of rank 0 and of the launcher. If the ranks of a finished job worked alone, a WARNING
-    comes first. Lines of several ranks begin with [rank N on HOST].
+    The job's log has the output of rank 0 and of the launcher. If the ranks of a finished job did not communicate, the
+    command first prints a WARNING. Lines of several ranks begin with [rank N on HOST].
 
     \b
     Examples:
@@ -94,7 +94,7 @@ def logs(
 
 
 def _print_warning(run: "Run") -> None:
-    """Print that the ranks of a finished job worked alone, which the log says only at its end."""
+    """Print the warning about ranks of a finished job that did not communicate, which is at the end of the log."""
     from hpcrun.jobs import world_warning
 
     if run.end_record() and (warning := world_warning.read_warning(run)):

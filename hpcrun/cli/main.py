@@ -62,7 +62,7 @@ PANELS = {
 """The first line of each command's help, by panel: ``hpcrun --help`` imports none of the commands' modules."""
 
 COMMANDS = {name: panel for panel, commands in PANELS.items() for name in commands}
-"""The panel of each command. The module of a command has a function with its name, or ``group`` for a group."""
+"""The help panel of each command. A command's module has a function of the command's name; a group's, ``group``."""
 
 MODULES = {"run": "submit"}
 """Names of modules that differ from the names of their commands."""

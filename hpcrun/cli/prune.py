@@ -152,7 +152,7 @@ def _confirm(count: int, *, keep_results: bool) -> None:
 def _remove(
     selected_runs: "list[tuple[StatusRow, Run]]", *, keep_results: bool
 ) -> "tuple[list[tuple[StatusRow, Run]], list[tuple[Run, str]]]":
-    """Remove run directories; return the removed runs, and the runs that could not be removed with the error."""
+    """Remove run directories; return the removed runs, and each run that could not be removed with its error."""
     from hpcrun.jobs.prune import remove_from_index, remove_run
 
     removed_runs, errors = [], []

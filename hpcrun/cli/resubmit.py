@@ -98,10 +98,10 @@ def resubmit(
 
 
 def _with_proposal(request: "Request", runs: "Sequence[Run]") -> "Request":
-    """Add to a request the changes that follow from the failures of runs; options of the request override them.
+    """Add to a request the resources that prevent the failures of runs; options of the request take precedence.
 
     Raises:
-        HpcrunError: The failures imply no change of a resource.
+        HpcrunError: No change of resources prevents the failures.
     """
     from hpcrun.resources import MEMORY_OPTIONS
     from hpcrun.why.explanation import explain_all

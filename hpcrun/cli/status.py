@@ -63,7 +63,7 @@ def status(
     ] = None,
     rebuild: Annotated[
         bool,
-        typer.Option("--rebuild", help="First add all your run directories, and drop those that were removed."),
+        typer.Option("--rebuild", help="First update the index: add your run directories, and drop removed ones."),
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -116,7 +116,7 @@ ENVIRONMENT_MANAGERS = {"uv", "poetry", "pixi", "pipenv"}
 """Programs whose subcommand ``run`` starts Python in an environment, such as ``uv run``."""
 
 _DOWNLOAD_OPTIONS = "--download --url --fetch"
-_NO_DOWNLOAD = "it downloads nothing; without options, it says which files to download, and where they go"
+_NO_DOWNLOAD = "hpcrun data downloads nothing; without options, it names the files to download, and their folder"
 
 QUEUE_COMMAND = "a command that queues jobs"
 """The commands whose jobs get their nodes from a queue: ``hpcrun submit`` and ``hpcrun resubmit``."""
@@ -150,37 +150,41 @@ ADVICE = {
         "--detach --background": "hpcrun submit starts a job in the background",
     },
     "hpcrun cancel": {
-        "-9 --signal -s --now --kill": "it gives the ranks time for a checkpoint, and then kills them",
+        "-9 --signal -s --now --kill": "hpcrun cancel gives the ranks time for a checkpoint, and then kills them",
         "--user -u --me": "hpcrun cancel all cancels all your jobs",
         "--name -J": "ids and names follow without an option: hpcrun cancel 1234 'lenet*'",
     },
     "hpcrun resubmit": {
-        "--sweep --array -a --grid --param": "it repeats a job: hpcrun submit --sweep NAME=1..5 starts a sweep"
+        "--sweep --array -a --grid --param": "hpcrun resubmit repeats a job: hpcrun submit --sweep NAME=1..5 starts "
+        "a sweep"
     },
     "hpcrun data mnist": {_DOWNLOAD_OPTIONS: _NO_DOWNLOAD},
     "hpcrun data cifar10": {_DOWNLOAD_OPTIONS: _NO_DOWNLOAD},
     "hpcrun cleanup": {"--node --nodes --nodelist --host --hosts -w": "hpcrun cleanup JOB cleans all nodes of the job"},
     "hpcrun resume": {
-        "--time -t --nodes -N --mem --partition -p --gpus-per-node": "it continues with the resources of the run; "
+        "--time -t --nodes -N --mem --partition -p --gpus-per-node": "hpcrun resume keeps the resources of the run; "
         "hpcrun resubmit JOB --time=2:00:00 starts it again with other resources",
     },
-    "hpcrun doctor": {"--fix --repair --apply": "it prints what to fix, and changes nothing"},
+    "hpcrun doctor": {"--fix --repair --apply": "hpcrun doctor prints what to fix, and changes nothing"},
     "hpcrun site list": {"--all -a": "hpcrun site list has all sites"},
-    "hpcrun report": {"--pdf --format --md --markdown --png": "it writes HTML, which a browser prints to PDF"},
+    "hpcrun report": {
+        "--pdf --format --md --markdown --png": "hpcrun report writes HTML, which a browser prints to PDF"
+    },
     "hpcrun result": {
         "--sort --sort-by --order --best --top": "hpcrun compare shows how runs differ; --json prints all metrics",
-        "--metric --metrics --key -m --name": "it shows all metrics; --json prints them for other programs",
+        "--metric --metrics --key -m --name": "hpcrun result shows all metrics; --json prints them for other programs",
     },
     "hpcrun logs": {
         "--since --until --timestamps -t": "the lines of a log have no times: --lines=50 prints the last 50 lines, "
         "--follow new lines, --grep=TEXT matching lines",
-        "--stderr --err --stdout --out -e -o": "it prints stdout and stderr",
+        "--stderr --err --stdout --out -e -o": "hpcrun logs prints stdout and stderr",
     },
     "hpcrun site init": {"--name --site": "the name has no option: hpcrun site init mycluster"},
     "hpcrun watch": {
         "--json --format": "hpcrun status JOB --json prints its state and progress for other programs",
-        "--follow -f --live": "it follows the job until it ends",
-        "--interval --refresh --every -n -i": "it shows each change; hpcrun status --watch 5 shows a table every 5 s",
+        "--follow -f --live": "hpcrun watch follows the job until it ends",
+        "--interval --refresh --every -n -i": "hpcrun watch shows each change; hpcrun status --watch 5 shows a table "
+        "every 5 s",
     },
     "hpcrun status": {
         "--user --users --all-users -u": "hpcrun status lists your own runs; squeue --user=NAME lists any user's jobs",

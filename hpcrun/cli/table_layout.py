@@ -15,7 +15,7 @@ MIN_WIDTH = 8
 """Minimum width of cut cells, in characters."""
 
 SHORT_WORD = 12
-"""Maximum length of words that are cut last, such as states and numbers."""
+"""Maximum length of a short word, such as a state or a number; short words are cut last."""
 
 LONG_WORD = 24
 """Number of characters of a long word, such as a path, that must fit; otherwise optional columns are dropped."""

@@ -216,7 +216,7 @@ def _move_behind_command(error: Any, argv: list[str]) -> str:
 
 
 def find_option_value(option: str, argv: Sequence[str]) -> str:
-    """Return the first value of an option in the arguments; empty without one."""
+    """Return the first value of an option in the arguments; empty if the option is missing."""
     return next(iter(find_option_values(option, argv)), "")
 
 
@@ -244,7 +244,8 @@ def _bad_value(error: Any, path: str) -> HpcrunError:
         return HpcrunError(f"{path}: {name} is missing", hint=_example(error, path) or hint)
     typed_value = _find_quoted_text(error.message)
     if name == "--nodes" and re.fullmatch(r"\d+-\d+", typed_value):
-        hint = f"the number of ranks depends on it: give one number, as --nodes={typed_value.partition('-')[2]}"
+        max_nodes = typed_value.partition("-")[2]
+        hint = f"the number of ranks depends on the number of nodes: give one number, as --nodes={max_nodes}"
     if param.param_type_name == "option" and " -" in typed_value:
         hint = f"without quotes: {assign(name, typed_value.partition(' ')[0])} {typed_value.partition(' ')[2]}"
     if suggestion := closest_match(typed_value, [str(choice) for choice in getattr(param.type, "choices", ())]):
@@ -259,14 +260,16 @@ def _bad_value(error: Any, path: str) -> HpcrunError:
 
 
 def _extra_argument(error: Any, path: str) -> HpcrunError:
-    """Explain more arguments than a command takes."""
+    """Explain that a command got more arguments than it takes."""
     extra_text = error.message.replace("(s)", "").partition("(")[2].rpartition(")")[0]
     if path == "hpcrun site list":
         return HpcrunError(
             f"{path} got an unexpected argument: {extra_text}", hint=f"did you mean hpcrun site show {extra_text}?"
         )
     if path == "hpcrun config":
-        hint = "it only shows settings: HPCRUN_SITE chooses the site, and site files have the rest: docs/sites.md"
+        hint = (
+            "hpcrun config only shows settings; HPCRUN_SITE selects the site, site files have the rest: docs/sites.md"
+        )
         return HpcrunError(f"{path} got an unexpected argument: {extra_text}", hint=hint)
     if error.ctx.params.get("job"):
         jobs = shlex.join([error.ctx.params["job"], *extra_text.split()])

@@ -80,7 +80,7 @@ def new(
     ] = "lenet5",
     as_json: Json = False,
 ) -> None:
-    """Copy a workload, as the start of your own.
+    """Copy a workload, as a starting point for your own.
 
     \b
     Examples:

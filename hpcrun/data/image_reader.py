@@ -1,4 +1,4 @@
-"""Images of a split for programs without TensorFlow: found once, read and cropped when they are needed.
+"""Reader of a split's images for programs without TensorFlow: lists the images once, and reads each on demand.
 
 images = read_split("records", "train", size=224, augment="resnet")
 image, label = images.read(0, random.Random(1))  # a PIL image and a class from 0

@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class ShardTask:
-    """The work of writing one shard.
+    """A shard to write, for one of the processes.
 
     Attributes:
         file: Path of the shard.

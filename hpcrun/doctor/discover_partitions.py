@@ -84,7 +84,7 @@ def _discover_gpus(partition: SlurmPartition) -> dict[str, DiscoveredValue]:
     gpu_types, max_gpus = set(partition.gpus), partition.gpus_per_node
     resources_by_count = {
         sum(gpu_type.gpus.values()): gpu_type.resources for gpu_type in reversed(partition.nodes)
-    }  # of node groups of equal size, the first decides
+    }  # node groups with equal numbers of GPUs: the first group is used
     values = {
         "gpus_per_node": DiscoveredValue(
             max_gpus, f"sinfo: {resources_by_count[max_gpus]}" + _format_range(set(resources_by_count))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def find_run_or_file(word: str) -> Path:
-    """Return the run directory or the model file that a word names.
+    """Return the run directory or the model file that an argument names.
 
     Args:
         word: A job (id, name, ``last``, run directory), the file of a Keras model, or a folder with ``model.keras``,

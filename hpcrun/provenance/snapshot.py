@@ -188,7 +188,7 @@ def plan_snapshot(program: Workload, run_dir: Path, working_directory: Path) -> 
         return make_snapshot(code_folder, "script")
     raise HpcrunError(
         f"--snapshot: {code_folder} is in no git repository, so it is not known which files {program.name} needs",
-        hint="git init, and git add what it needs; or submit a Python script or a workload folder",
+        hint="git init, and git add the files of the program; or submit a Python script or a workload folder",
     )
 
 

@@ -52,7 +52,7 @@ def print_epoch(epoch: int, epochs: int | None, metrics: dict[str, Any], rate: f
         epochs: The number of epochs; None if it is unknown.
         metrics: Values by name.
         rate: Images per second; None or 0 if it is unknown.
-        step: The step in an epoch that has not ended.
+        step: The current step, as text, if the epoch has not ended; else empty.
     """
     position = f"epoch {epoch}/{epochs}" if epochs else f"epoch {epoch}"
     speed = f"{rate:{',.0f' if rate >= 10 else '.2g'}} images/s" if rate else ""

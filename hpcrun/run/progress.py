@@ -136,8 +136,8 @@ def heartbeat(
     """Report the progress of this rank after a step.
 
     The first call starts a thread that writes a heartbeat every 5 s (`$HPCRUN_HEARTBEAT_SECONDS`), even while the
-    script waits. A call costs some microseconds; the thread reads tensors when it writes. Outside of a job, nothing is
-    written.
+    script waits. A call takes a few microseconds: tensors are converted to numbers only when the thread writes a
+    heartbeat. Outside of a job, nothing is written.
 
     Args:
         epoch: The epoch, from 1.

@@ -46,7 +46,7 @@ def save_result(
     Args:
         metrics: Values by name.
         rates: Images per second of each epoch; the median is added to the result.
-        environment: Other values, which are not printed.
+        environment: Values that are written to the file, but not printed.
         versions: Versions of other libraries, by name.
     """
     if rates:

@@ -160,7 +160,7 @@ def _limit_fields(column: str, resource: str, value: str, resources: Resources) 
 
 
 def _compare_minutes(resources: Resources, resource: str, owner_text: str, value: str) -> Iterator[Obstacle]:
-    """Yield an obstacle if requested resources times time limit exceed a limit, such as of node-minutes."""
+    """Yield an obstacle if the requested resources times the time limit exceed a limit, such as in node-minutes."""
     nodes = resources.nodes or 1
     counts = {
         "node": nodes,

@@ -79,7 +79,7 @@ def list_layers() -> list[Layer]:
 
 
 def find_layer(name: str) -> Layer:
-    """Return the added layer of a name.
+    """Return the added layer with a name.
 
     Raises:
         HpcrunError: No added layer has this name.

@@ -199,7 +199,9 @@ def _require_private(file: Path) -> Path:
 
     file.lstat()
     if other_writer := write_access.find_other_writer(file):
-        hint = "it records what you have allowed: chmod it, or set XDG_DATA_HOME to another folder; then allow again"
+        hint = (
+            "the file records what you have allowed: chmod it, or set XDG_DATA_HOME to another folder; then allow again"
+        )
         raise HpcrunError(f"{file} cannot be trusted: {other_writer}", hint=hint)
     return file
 

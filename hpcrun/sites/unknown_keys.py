@@ -120,7 +120,7 @@ def _similarity(unknown_key: str, key: str) -> float:
 
 
 def _split_words(key: str) -> set[str]:
-    """Return the words of a key, in the singular."""
+    """Split a key into words; plural words are replaced by the singular."""
     return {word.rstrip("s") for word in key.replace(".", "_").replace("-", "_").lower().split("_")}
 
 

@@ -118,7 +118,7 @@ class Model(ModelWrapper):
             validation_freq: As in Keras.
             distribute: False: each rank trains on its own batches, and all ranks have the same weight.
             distribute_validation: False: every rank validates on all validation data.
-            checkpoint_dir: Folder of checkpoints, from which a `fit` that SIGTERM or SIGUSR2 stopped continues.
+            checkpoint_dir: Folder of checkpoints: a `fit` that SIGTERM or SIGUSR2 stopped continues from the last one.
                 Default: ``$HPCRUN_RUN_DIR/checkpoints``; no checkpoints if that variable is unset.
 
         Returns:

@@ -99,8 +99,8 @@ def check_layers(model: keras.Model) -> None:
 def check_metrics(model: keras.Model) -> None:
     """Raise an error for metrics whose state cannot be summed over ranks.
 
-    The state of Keras's metrics is a sum over samples, also of subclasses of `keras.metrics.Mean` or `Sum` without
-    additional state.
+    The states of Keras's metrics are sums over samples. So are those of subclasses of `keras.metrics.Mean` or `Sum`
+    that add no variables.
 
     Args:
         model: A compiled model whose metrics are built.

@@ -59,7 +59,7 @@ def propose(explanations: Sequence[Explanation]) -> Proposal:
         explanations: The explanations of one failed job, or of tasks of a sweep.
 
     Raises:
-        HpcrunError: The failures imply no change of a resource.
+        HpcrunError: No change of resources prevents the failures.
     """
     if not any(explanation.state.finished for explanation in explanations):
         run, state = explanations[0].run, explanations[0].state
@@ -87,7 +87,7 @@ def _merge(name: str, first_value: str, second_value: str) -> str:
 
 
 def _propose(explanation: Explanation) -> Proposal | None:
-    """Return the changes for the first diagnosis that implies a change."""
+    """Return the changes for the first diagnosis that a change of resources may correct."""
     run, kinds = explanation.run, {"time": _more_time, "memory": _more_memory, "exclude": _exclude_node}
     if explanation.is_healthy or not explanation.state.finished or not run.spec.is_recorded:
         return None

@@ -262,7 +262,9 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         ]
         user_frames = [frame for frame in frames if not _LIBRARY_FILE.search(frame[0])]
         is_syntax = bool(_SYNTAX.match(line))
-        file_frames = [frame for frame in frames if not frame[0].startswith("<")]  # not <string>, <frozen importlib>
+        file_frames = [
+            frame for frame in frames if not frame[0].startswith("<")
+        ]  # without <string>, <frozen importlib> and the like
         file, number, code = frames[-1] if is_syntax else (user_frames or file_frames or frames)[-1]
         has_type = message.startswith(f"{match['type']}: ")
         text = message if has_type else f"{match['type']}: {message}" if message else match["type"]

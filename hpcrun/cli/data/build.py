@@ -26,7 +26,9 @@ ValidationShards = Annotated[
 Workers = Annotated[int | None, typer.Option("--workers", min=1, metavar="N", help="Processes; default: one a core.")]
 Resize = Annotated[
     int | None,
-    typer.Option("--resize", min=1, metavar="PIXELS", help="Height and width to resize images to; default: their own."),
+    typer.Option(
+        "--resize", min=1, metavar="PIXELS", help="Height and width to resize images to; default: no resizing."
+    ),
 ]
 Raw = Annotated[bool, typer.Option("--raw", help="Store pixels (uint8) instead of JPEG files.")]
 From = Annotated[
@@ -57,8 +59,8 @@ def build(
     """Build a data set from a folder with one folder of images for each class.
 
     Images that are not JPEG in RGB are converted, and damaged ones are left
-    out and listed in OUT/skipped.txt. A build that was stopped goes on with
-    the same command. If DIR contains train and validation, they are the splits.
+    out and listed in OUT/skipped.txt. The same command resumes a stopped build.
+    If DIR has folders train and validation, these become the splits.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ def check_templates(files: Mapping[str, Source]) -> None:
     """Check the syntax of a layer's templates.
 
     Args:
-        files: The layer's files, by name in the layer.
+        files: The layer's files, by their paths relative to the layer's folder.
 
     Raises:
         HpcrunError: A template is not valid; the message names the template and the line.
@@ -38,7 +38,7 @@ def show_change(change: Change) -> dict[str, Source]:
     """Show the differences between a layer's new files and those in use, and warnings on new and changed files.
 
     Returns:
-        The new files, by name in the layer.
+        The new files, by their paths relative to the layer's folder.
 
     Raises:
         HpcrunError: A template is not valid.

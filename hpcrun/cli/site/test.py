@@ -23,7 +23,7 @@ Timeout = Annotated[
         help="Longest time that the job may be pending before it is cancelled; default: 30 (minutes).",
     ),
 ]
-Keep = Annotated[bool, option("--keep", panel=JOB_PANEL, help="Keep the run directory also of a test that succeeds.")]
+Keep = Annotated[bool, option("--keep", panel=JOB_PANEL, help="Keep the run directory, even if the test succeeds.")]
 DryRun = Annotated[bool, option("--dry-run", panel=JOB_PANEL, help="Print the script, and submit nothing.")]
 History = Annotated[
     bool, option("--history", panel=JOB_PANEL, help="Show the results of earlier tests, and test nothing.")

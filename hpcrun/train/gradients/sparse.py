@@ -81,7 +81,7 @@ def warn_about_dense_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequ
 
 
 def _is_linear(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Return whether an optimizer gives equal results for separate rows and for their sum."""
+    """Return whether an optimizer gets equal weights from separate gradient rows and from their sum."""
     if optimizer.gradient_accumulation_steps:  # with gradient accumulation, Keras sums the rows
         return True
     clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue

@@ -31,9 +31,9 @@ class _UnreadStep(NamedTuple):
 class StopAtNaN(StepCounter):
     """Callback for all ranks that ends the training at the first loss that is NaN or infinite.
 
-    A step with such a loss makes all weights NaN. So each step first copies the weights (not on JAX, which reuses their
-    memory). From the copied weights, the callback computes the outputs of all layers for the batch of the step, and
-    names the first layer whose output is not finite.
+    A step with such a loss makes all weights NaN. Each step therefore begins with a copy of the weights (except on JAX,
+    which reuses their memory). From the copied weights, the callback computes the outputs of all layers for the batch
+    of the step, and names the first layer whose output is not finite.
 
     Reading a loss waits for its step. On JAX, which computes steps while Python prepares later steps, the loss is read
     as soon as it is computed, a few steps later.
