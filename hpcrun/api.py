@@ -75,7 +75,7 @@ def submit(
         site=site,
         environment=tuple((name, str(value)) for name, value in (environment or {}).items()),
         snapshot=snapshot,
-        sweep=tuple(_axis(name, values) for name, values in (sweep or {}).items()),
+        sweep=tuple(_sweep_axis(name, values) for name, values in (sweep or {}).items()),
         container=container,
         **{name: options[name] for name in OPTION_NAMES if name in options},
     )
@@ -90,7 +90,7 @@ def submit(
     return jobs or job
 
 
-def _axis(name: str, values: str | Iterable[object]) -> Axis:
+def _sweep_axis(name: str, values: str | Iterable[object]) -> Axis:
     """Return an axis of a sweep: a list of values, or a text with values as on the command line."""
     from hpcrun.sweep import parse_axis
 

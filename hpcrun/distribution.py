@@ -58,18 +58,18 @@ class ScriptNames:
         modules: Dotted names of imported modules, and of members of modules that the file uses.
         texts: The string constants in the file.
         comment: The framework that a comment in the file names; empty without such a comment.
-        fits: Whether the file calls a method ``fit``.
+        calls_fit: Whether the file calls a method ``fit``.
     """
 
     modules: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     comment: str = ""
-    fits: bool = False
+    calls_fit: bool = False
 
     @property
-    def trains(self) -> bool:
+    def imports_training_library(self) -> bool:
         """Whether the file imports a training library."""
-        return any(_is_in(name, TRAINING_MODULES) for name in self.modules)
+        return any(_is_in_modules(name, TRAINING_MODULES) for name in self.modules)
 
     @property
     def distributes(self) -> bool:
@@ -81,7 +81,7 @@ class ScriptNames:
     def fits_under_strategy(self) -> bool:
         """Whether the file calls Keras's `fit` under a strategy for several workers, which only Keras 2 supports."""
         uses_legacy_keras = "TF_USE_LEGACY_KERAS" in self.texts or self._imports(frozenset({"tf_keras"}))
-        return self.fits and self.framework == "tensorflow" and not uses_legacy_keras
+        return self.calls_fit and self.framework == "tensorflow" and not uses_legacy_keras
 
     @property
     def framework(self) -> str:
@@ -95,7 +95,7 @@ class ScriptNames:
         return "tensorflow" if "distribute" in words and (strategies or has_cluster) else "none"
 
     def _imports(self, modules: frozenset[str]) -> bool:
-        return any(_is_in(name, modules) for name in self.modules)
+        return any(_is_in_modules(name, modules) for name in self.modules)
 
 
 def trains_model(argv: tuple[str, ...], start: Path) -> bool:
@@ -105,7 +105,7 @@ def trains_model(argv: tuple[str, ...], start: Path) -> bool:
         argv: The command line of one rank.
         start: The directory in which the command line is started.
     """
-    return _read_script(argv, start).trains
+    return _read_script(argv, start).imports_training_library
 
 
 def find_framework(argv: tuple[str, ...], start: Path, requested: str) -> str:
@@ -146,7 +146,7 @@ def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
         start: The directory in which the command line is started.
     """
     names = _read_script(argv, start)
-    return names.trains and not names.distributes
+    return names.imports_training_library and not names.distributes
 
 
 def _read_script(argv: tuple[str, ...], start: Path) -> ScriptNames:
@@ -164,10 +164,10 @@ def _read_script(argv: tuple[str, ...], start: Path) -> ScriptNames:
         return ScriptNames()
     files = list(_read_files(file.resolve()))
     modules, texts = (set().union(*sets) for sets in zip(*((each.modules, each.texts) for each in files), strict=True))
-    return ScriptNames(modules, texts, files[0].comment, any(each.fits for each in files))
+    return ScriptNames(modules, texts, files[0].comment, any(each.calls_fit for each in files))
 
 
-def _is_in(name: str, modules: frozenset[str]) -> bool:
+def _is_in_modules(name: str, modules: frozenset[str]) -> bool:
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
@@ -187,7 +187,7 @@ def _read_files(script: Path) -> Iterator[ScriptNames]:
 
 
 def _find_local_modules(name: str, folders: set[Path]) -> Iterator[Path]:
-    """Yield the files of a module and of the packages that contain it, if they are in one of some folders."""
+    """Yield the files of a module and of the packages that contain it, if the files are in given folders."""
     words = name.split(".")
     for folder in folders:
         for end in range(1, len(words) + 1):
@@ -234,7 +234,7 @@ def _collect_names(tree: ast.AST, names: ScriptNames) -> None:
             case ast.Call(args=[ast.Constant(value=str(module)), *_]) if _called_name(node.func) in _IMPORTS_BY_NAME:
                 names.modules.add(module)
             case ast.Attribute(attr="fit"):
-                names.fits = True
+                names.calls_fit = True
             case ast.Constant(value=str(text)):
                 names.texts.add(text)
     for node in nodes:

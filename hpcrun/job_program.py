@@ -72,7 +72,7 @@ def require_program(argv: Sequence[str], spec: JobSpec) -> None:
     file, quoted_name = spec.directory / paths.expand_user(name), shlex.quote(name)
     file = file.resolve() if ".." in file.parts else file
     if "/" in name and (missing_path := _find_missing_part(file, spec)):
-        similar_path = _find_similar(file, missing_path)
+        similar_path = _find_similar_path(file, missing_path)
         problem = f"no such program in {file.parent}" if missing_path == file else f"no folder {missing_path}"
         hint = (
             f"did you mean {_format_like_typed(similar_path, name, spec.directory)}?"
@@ -113,7 +113,7 @@ def _require_script(argv: Sequence[str], spec: JobSpec) -> None:
         return
     file = spec.directory / paths.expand_user(script)
     if missing_path := _find_missing_part(file, spec):
-        similar_path = _find_similar(file, missing_path, is_program=False)
+        similar_path = _find_similar_path(file, missing_path, is_program=False)
         suggestion = os.path.relpath(similar_path, spec.directory) if similar_path else ""
         hint = f"did you mean {shlex.quote(suggestion)}?" if similar_path else "make it first, or name another"
         raise HpcrunError(f"{script}: there is no such script in {file.parent}", hint=hint)
@@ -179,7 +179,7 @@ def _find_missing_part(file: Path, spec: JobSpec) -> Path | None:
     return None
 
 
-def _find_similar(file: Path, missing_path: Path, *, is_program: bool = True) -> Path | None:
+def _find_similar_path(file: Path, missing_path: Path, *, is_program: bool = True) -> Path | None:
     """Return the most similar existing path: only one part of the path may be misspelled."""
     remaining_path = file.relative_to(missing_path)
     try:

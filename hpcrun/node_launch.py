@@ -38,10 +38,10 @@ def launched_resources(resources: Resources, launch: str | None) -> Resources:
     Raises:
         HpcrunError: The nodes have different numbers of ranks.
     """
-    return resources if launch in {None, "ranks"} else resources.one_per_node()
+    return resources if launch in {None, "ranks"} else resources.one_process_per_node()
 
 
-def for_launcher(spec: JobSpec) -> JobSpec:
+def launcher_spec(spec: JobSpec) -> JobSpec:
     """Return a job with the resources of the processes that hpcrun's launcher starts."""
     return replace(spec, resources=launched_resources(spec.resources, spec.launch))
 
@@ -66,7 +66,7 @@ def describe(spec: JobSpec) -> str:
     """Return one line about the processes that start the ranks; empty if hpcrun's launcher does."""
     if spec.launch in {None, "ranks"}:
         return ""
-    nodes = for_launcher(spec).resources.ranks
+    nodes = launcher_spec(spec).resources.ranks
     ranks = pluralize(spec.resources.ranks // nodes, "rank")
     node_text = f" on each of {nodes} nodes" if nodes > 1 else ""
     if spec.launch == "nodes":

@@ -174,7 +174,7 @@ def user_cache_folder(name: str) -> Path:
 
     folder = Path(os.environ.get("XDG_CACHE_HOME") or home_folder() / ".cache") / "hpcrun" / name
     with suppress(OSError):
-        permissions.make_own_folder(folder, private=True)
+        permissions.make_own_folder(folder, is_private=True)
         folder_stat = folder.lstat()
         if folder_stat.st_uid != os.geteuid() or folder_stat.st_mode & 0o022 or write_access.find_other_writer(folder):
             return folder / "not used"
@@ -204,7 +204,7 @@ def run_index_folder() -> Path:
 
 def make_state_folder(folder: Path) -> None:
     """Create a folder below the user's state folder that only the user can write."""
-    permissions.make_own_folder(folder, private=True)
+    permissions.make_own_folder(folder, is_private=True)
     for one in (folder, folder.parent):
         folder_stat = one.stat()
         if folder_stat.st_uid == os.geteuid() and folder_stat.st_mode & permissions.WRITE:

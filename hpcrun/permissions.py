@@ -35,25 +35,25 @@ def make_folder(folder: Path) -> None:
             folder.mkdir(mode=0o700 | folder.parent.stat().st_mode & _READ_AND_ENTER)
 
 
-def make_own_folder(folder: Path, *, private: bool = False) -> None:
+def make_own_folder(folder: Path, *, is_private: bool = False) -> None:
     """Create a folder and its missing parents, writable only by this user, regardless of the umask.
 
     Args:
         folder: The folder.
-        private: Whether only the owner can read the folder; this does not apply to its parents.
+        is_private: Whether only the owner can read the folder; this does not apply to its parents.
     """
     for one in (*reversed(folder.parents), folder):
         with suppress(FileExistsError):
             if not one.is_dir():
-                one.mkdir(mode=0o700 if private and one == folder else 0o755)
+                one.mkdir(mode=0o700 if is_private and one == folder else 0o755)
 
 
-def make_run_directory(folder: Path, *, shared: bool) -> str | None:
+def make_run_directory(folder: Path, *, is_shared: bool) -> str | None:
     """Create a run directory.
 
     Args:
         folder: The path of the run directory. Missing parents are created without write permission for others.
-        shared: Whether other users may read the run directory, if the umask permits it.
+        is_shared: Whether other users may read the run directory, if the umask permits it.
 
     Returns:
         A sentence about an unwanted permission that chmod does not remove; None if there is none.
@@ -61,7 +61,7 @@ def make_run_directory(folder: Path, *, shared: bool) -> str | None:
     Raises:
         OSError: The directory cannot be created.
     """
-    mode = 0o755 if shared else 0o700
+    mode = 0o755 if is_shared else 0o700
     make_own_folder(folder.parent)
     folder.mkdir(mode=mode)
     with suppress(OSError):  # a default ACL overrides the umask; most folders have no default ACL

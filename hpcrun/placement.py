@@ -72,7 +72,7 @@ class Placement:
     warnings: tuple[str, ...]
 
 
-def place_job(request: Request, site: Site, program: Workload) -> Placement:
+def resolve_placement(request: Request, site: Site, program: Workload) -> Placement:
     """Find the nodes, resources and launcher of a job.
 
     Raises:

@@ -34,7 +34,7 @@ WARNED_RANKS_PER_CORE, MAX_RANKS_PER_CORE = 8, 100
 """Ranks per core of this host, without a scheduler, above which hpcrun warns of a job, and above which it refuses a
 job."""
 
-SHORT_SECONDS = 600
+SHORT_LIMIT_SECONDS = 600
 """Time limit in seconds below which a requeued job spends much of its time on starting."""
 
 
@@ -142,10 +142,15 @@ def find_missing_data(commands: Commands, spec: JobSpec, script: str) -> HpcrunE
     data_variables = {data_variable(name): folder for name, folder in spec.site.data.items()}
     site_variables = {**spec.site.mpi.environment, **spec.site.environment}
     environment = {**os.environ, **data_variables, **site_variables, **dict(spec.environment)}
-    knows_variables = not spec.site.modules.load and program.data.variable not in script
+    are_variables_known = not spec.site.modules.load and program.data.variable not in script
     for words in [args for _, args in commands.tasks] or [commands.args]:
         if error := workload_data.find_missing_data(
-            program, words, environment, spec.directory, shared_path=shared_path, knows_variables=knows_variables
+            program,
+            words,
+            environment,
+            spec.directory,
+            shared_path=shared_path,
+            are_variables_known=are_variables_known,
         ):
             return error
     return None
@@ -170,7 +175,7 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
 def _warn_of_short_time_limit(spec: JobSpec) -> tuple[str, ...]:
     """Return a warning if the time limit leaves a requeued job little time for work."""
     limit = parse_time(spec.resources.time) if spec.max_requeue and spec.resources.time else inf
-    if limit >= SHORT_SECONDS:
+    if limit >= SHORT_LIMIT_SECONDS:
         return ()
     run_seconds = limit - min(spec.site.restart.signal_seconds, limit / 4)
     return (f"of --time={spec.resources.time}, each start has {run_seconds:.0f} s, and TensorFlow's own takes some",)

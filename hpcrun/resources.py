@@ -252,7 +252,7 @@ class Resources:
             nodes = -(-self.ntasks // ranks_per_node)
         return replace(resources, nodes=nodes, ntasks_per_node=ranks_per_node), warning
 
-    def one_per_node(self) -> Resources:
+    def one_process_per_node(self) -> Resources:
         """Return the resources of one process per node, which gets the cores of all ranks on the node.
 
         Raises:
@@ -270,24 +270,24 @@ class Resources:
         return replace(self, nodes=nodes, ntasks=None, ntasks_per_node=1, cpus_per_task=cores)
 
     def _require_consistent(self) -> None:
-        def fail(message: str, hint: str) -> None:
+        def raise_error(message: str, hint: str) -> None:
             raise HpcrunError(message, hint=hint)
 
         memory_options = [
             f"--{name.replace('_', '-')}={size}" for name in MEMORY_OPTIONS if (size := getattr(self, name))
         ]
         if len(memory_options) > 1:
-            fail(
+            raise_error(
                 f"{' and '.join(memory_options)} exclude each other",
                 "give the memory of a node (--mem), of a core (--mem-per-cpu) or of a GPU (--mem-per-gpu)",
             )
         if self.ntasks and self.nodes and self.ntasks < self.nodes:
-            fail(
+            raise_error(
                 f"--ntasks={self.ntasks} leaves some of --nodes={self.nodes} without a rank",
                 f"give --nodes={self.ntasks}, or --ntasks={self.nodes} or more",
             )
         if self.ntasks and self.nodes and self.ntasks_per_node and self.ntasks > self.nodes * self.ntasks_per_node:
-            fail(
+            raise_error(
                 f"--ntasks={self.ntasks} ranks do not fit on --nodes={self.nodes} with "
                 f"--ntasks-per-node={self.ntasks_per_node}",
                 f"omit --ntasks, or request at most {self.nodes * self.ntasks_per_node}",

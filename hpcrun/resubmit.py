@@ -30,7 +30,7 @@ _IGNORED_RECORD_KEYS = {
 """Keys of ``job.json`` whose values `describe_changes` does not compare as a whole."""
 
 
-def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Sequence[int] = ()) -> Plan:
+def plan_resubmission(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Sequence[int] = ()) -> Plan:
     """Plan a job that repeats a run. Nothing is written or submitted.
 
     Args:
@@ -54,7 +54,7 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
     if (
         spec.snapshot and not reuses_copy
     ):  # the job runs the current code in the folder from which the snapshot was copied
-        spec = spec.relocated(code_copy, Path(spec.snapshot))
+        spec = spec.with_replaced_path(code_copy, Path(spec.snapshot))
     loaded_site = loader.load_selected_site(request.site) if request.site else spec.site.load()
     loaded_site = replace(
         loaded_site, sources=(*loaded_site.sources, replace(record, is_record=True))
@@ -94,7 +94,7 @@ def describe_changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list
         spec: The new job.
         tasks: The numbers of the sweep's repeated tasks; only the first is compared.
     """
-    old_record = run.spec.relocated(
+    old_record = run.spec.with_replaced_path(
         (run.sweep or run).directory, spec.run_dir
     )  # the new job gets a copy of the snapshot
     new_record = records.parse_record_text(JobRecord, json.dumps(spec.as_json(), default=str))
@@ -136,7 +136,7 @@ def _recorded_resources(run: Run, spec: JobRecord) -> dict[str, Any]:
     try:
         return spec.resources.to_resources().explicit()
     except ValueError as error:
-        hint = "another version of hpcrun may have written it: submit the job as the first time"
+        hint = "another version of hpcrun may have written it: submit the job with its original command"
         raise HpcrunError(f"{run.directory}/job.json: resources: {error}", hint=hint) from None
 
 

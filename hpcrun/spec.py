@@ -112,7 +112,7 @@ class JobSpec(JobOptions):
         """The paths that each node copies to its local disk, with the names of the copies."""
         return name_copies(self)
 
-    def for_task(self, task_number: int) -> JobSpec:
+    def task_spec(self, task_number: int) -> JobSpec:
         """Return the specification of one task of a sweep; its run directory is in the directory of the sweep.
 
         Args:

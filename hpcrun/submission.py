@@ -94,7 +94,7 @@ def plan(
     trust.require_trusted(loaded_site)
     project.require_unchanged()
     request = replace(request, **request.job_options_with_defaults(program.job_options))
-    job_placement = placement.place_job(request, _expand_slurm_conf(loaded_site.site), program)
+    job_placement = placement.resolve_placement(request, _expand_slurm_conf(loaded_site.site), program)
     plan_checks.require_site_can_run(loaded_site, job_placement)
     request = replace(request, **staging.resolve_paths(request, job_placement.site))
     commands = _build_commands(request, program, args, tasks, directory or Path.cwd())

@@ -131,7 +131,7 @@ def read_workload_folder(folder: Path) -> Workload:
         if data and "options" in table:
             data.require_options(table["options"])
     except (ValueError, TypeError) as error:  # ValueError: invalid TOML or value; TypeError: unknown key
-        raise HpcrunError(f"{file}: {error}", hint="hpcrun workload show lenet5 shows a valid one") from None
+        raise HpcrunError(f"{file}: {error}", hint="hpcrun workload show lenet5 shows a valid workload") from None
     script = folder / table.get("entry", "train.py")
     if not script.is_file():
         raise HpcrunError(f"{file}: its entry {script.name} does not exist", hint=f"put {script.name} into {folder}")
@@ -238,8 +238,8 @@ def _suggest_without_quotes(target: str) -> str:
 def _explain_unknown(target: str, path: Path) -> HpcrunError:
     """Return the error about a target that is not a workload, folder or Python script."""
     if path.is_file():
-        starter = file_hints.find_interpreter(path)
-        program = [*starter, target if "/" in target or starter else f"./{target}"]
+        interpreter = file_hints.find_interpreter(path)
+        program = [*interpreter, target if "/" in target or interpreter else f"./{target}"]
         hint = f"any program goes after --: hpcrun submit -- {shlex.join(program)}"
         if file_hints.batch_options(path):
             hint += "; hpcrun reads no #SBATCH lines, so give their options before --"

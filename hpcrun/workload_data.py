@@ -85,7 +85,7 @@ def find_missing_data(
     start: Path,
     *,
     shared_path: Path | None,
-    knows_variables: bool,
+    are_variables_known: bool,
 ) -> HpcrunError | None:
     """Return the error about data that a job would certainly not find; None if the data may exist.
 
@@ -95,7 +95,7 @@ def find_missing_data(
         environment: The environment variables of the job, as far as they are known.
         start: The working directory of the job.
         shared_path: A path that all nodes of the job can access; None if the job runs on this host.
-        knows_variables: Whether all environment variables of the job are known, because no module sets any.
+        are_variables_known: Whether all environment variables of the job are known, because no module sets any.
     """
     data = program.data
     if data is None or program.options is None:
@@ -112,11 +112,11 @@ def find_missing_data(
     if not folder_name and data.required:
         unset_text = f"neither --{data.option} nor ${data.variable} is" if data.variable else f"--{data.option} is not"
         message = f"{program.name} has no data: {unset_text} set"
-        return HpcrunError(message, hint=hint) if knows_variables or not data.variable else None
+        return HpcrunError(message, hint=hint) if are_variables_known or not data.variable else None
     folder = _expand(start, folder_name or data.default_folder(environment))
     if not folder:
         return None
-    fault = _find_fault(folder, shared_path, required=data.required) if folder_name else ""
+    fault = _find_fault(folder, shared_path, is_required=data.required) if folder_name else ""
     if fault != _NO_FOLDER and (file := _find_missing_file(data, values, folder, shared_path)):
         message = f"{program.name}: --{data.file_for} needs {file}, which does not exist"
         hint = f"{command} --{data.file_for} --{data.option}=FOLDER, or omit --{data.file_for}"
@@ -177,7 +177,7 @@ def _is_missing(path: Path) -> bool:
     return False
 
 
-def _find_fault(folder: Path, shared_path: Path | None, *, required: bool) -> str:
+def _find_fault(folder: Path, shared_path: Path | None, *, is_required: bool) -> str:
     """Return why a folder has certainly no data; empty if it may have some."""
     if is_certainly_missing(folder, shared_path):
         return _NO_FOLDER
@@ -186,7 +186,7 @@ def _find_fault(folder: Path, shared_path: Path | None, *, required: bool) -> st
     except OSError:  # the path may be accessible only on the compute nodes
         return ""
     is_visible = shared_path is None or _is_shared(folder, shared_path)
-    return "the folder is empty" if is_empty and required and is_visible else ""
+    return "the folder is empty" if is_empty and is_required and is_visible else ""
 
 
 def _is_on_same_file_system(folder: Path, shared_path: Path) -> bool:

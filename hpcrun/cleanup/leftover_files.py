@@ -71,8 +71,12 @@ def find_leftovers(
             file_stat = os.lstat(path)
             is_removable_type = stat.S_IFMT(file_stat.st_mode) in {stat.S_IFREG, stat.S_IFSOCK, stat.S_IFIFO}
             # another file may have replaced this one
-            is_own = file_stat.st_uid == os.getuid() and open_inodes[path] in {None, file_stat.st_ino}
-            if is_removable_type and is_own and not _is_below(path, [*leftovers, job.run_dir, *job.run_dir_aliases]):
+            is_owned_by_user = file_stat.st_uid == os.getuid() and open_inodes[path] in {None, file_stat.st_ino}
+            if (
+                is_removable_type
+                and is_owned_by_user
+                and not _is_in_folders(path, [*leftovers, job.run_dir, *job.run_dir_aliases])
+            ):
                 reason = _reason_for_doubt(path, file_stat, job, other_users.get(path))
                 leftovers[path] = Leftover(path, (file_stat.st_dev, file_stat.st_ino), reason)
     return [*leftovers.values(), *(segment for segment in _orphaned_segments(job) if segment.path not in leftovers)]
@@ -86,8 +90,11 @@ def _orphaned_segments(job: JobIdentity) -> list[Leftover]:
             with suppress(FileNotFoundError):
                 file_stat = entry.stat(follow_symlinks=False)
                 creation_time = min(file_stat.st_mtime, file_stat.st_ctime)  # the oldest timestamp of the segment
-                is_own = file_stat.st_uid == os.getuid() and stat.S_ISREG(file_stat.st_mode)
-                if is_own and job.submitted - CLOCK_SLACK_SECONDS <= creation_time <= job.ended + CLOCK_SLACK_SECONDS:
+                is_owned_by_user = file_stat.st_uid == os.getuid() and stat.S_ISREG(file_stat.st_mode)
+                if (
+                    is_owned_by_user
+                    and job.submitted - CLOCK_SLACK_SECONDS <= creation_time <= job.ended + CLOCK_SLACK_SECONDS
+                ):
                     segments.append(Leftover(entry.path, (file_stat.st_dev, file_stat.st_ino)))
     # list processes after segments, so that the process which created the newest segment is listed
     running_processes = processes.user_processes().values() if segments else ()
@@ -135,7 +142,7 @@ def _files_named_after(
                 file_stat = entry.stat(follow_symlinks=False)
                 # the run root may be one of the searched folders, but a run directory is not a leftover
                 if file_stat.st_uid == os.getuid() and not any(
-                    _is_below(f"{path}/", [entry.path]) for path in run_dirs
+                    _is_in_folders(f"{path}/", [entry.path]) for path in run_dirs
                 ):
                     last_activity = job.last_activity + CLOCK_SLACK_SECONDS
                     partial_match = "" if pattern.fullmatch(entry.name) else "the run's name is only a part of its name"
@@ -163,7 +170,7 @@ def _find_user_process(folder: str, other_processes: Collection[Process]) -> str
         for link in links:
             with suppress(OSError):
                 path = os.readlink(link)  # noqa: PTH115 - may be any bytes
-                if path == folder or _is_below(path, [folder]):
+                if path == folder or _is_in_folders(path, [folder]):
                     return f"process {process.pid} ({process.name}), which is not the job's, uses it"
     return ""
 
@@ -191,7 +198,7 @@ def _open_files(pid: int, folders: Collection[str]) -> Iterator[tuple[str, int |
             link = os.readlink(entry.path)  # noqa: PTH115 - may be any bytes
             path = sockets.get(link, link)
             segment = path.startswith(f"{SHARED_MEMORY}/")
-            if _is_below(path, folders) and (segment or _is_open_for_writing(pid, entry.name)):
+            if _is_in_folders(path, folders) and (segment or _is_open_for_writing(pid, entry.name)):
                 yield path, None if link in sockets else Path(entry.path).stat().st_ino
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines():
@@ -205,7 +212,7 @@ def _is_open_for_writing(pid: int, descriptor: str) -> bool:
     return bool(flags and int(flags[1], 8) & os.O_ACCMODE)
 
 
-def _is_below(path: str, folders: Collection[str]) -> bool:
+def _is_in_folders(path: str, folders: Collection[str]) -> bool:
     return any(path.startswith(f"{folder}/") for folder in folders)
 
 

@@ -102,8 +102,8 @@ def clean_node(
         }
         for job in jobs
     ]
-    unattributed = find_unattributed_processes(jobs, processes.user_processes(), attributed_pids)
-    return {"jobs": reports, "unattributed": [_describe_process(process) for process in unattributed]}
+    unattributed_processes = find_unattributed_processes(jobs, processes.user_processes(), attributed_pids)
+    return {"jobs": reports, "unattributed": [_describe_process(process) for process in unattributed_processes]}
 
 
 def _pid_and_name(process: Process) -> dict[str, Any]:

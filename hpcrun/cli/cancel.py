@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpcrun.cli import output
-from hpcrun.cli.parameters import Jobs, Since, States
+from hpcrun.cli.parameters import Jobs, SinceOption, States
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MESSAGE_INTERVAL_SECONDS = 10.0
 def cancel(
     jobs: Jobs = None,
     state: States = None,
-    since: Since = None,
+    since: SinceOption = None,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Cancel several jobs without confirmation.")] = False,
 ) -> None:
     """Cancel jobs with all their ranks.
@@ -65,7 +65,7 @@ def cancel(
         )
     except run_selection.MissingRunError as raised:
         removed_runs, error = list(raised.runs), raised
-    are_runs_named = bool(words) and all(map(run_selection.names_one_run, words))
+    are_runs_named = bool(words) and all(map(run_selection.selects_one_run, words))
     # a job in state UNKNOWN is cancelled only if the user named it; a pattern selects pending and running jobs
     selected_rows = [row for row in matching_rows if (not row.finished if are_runs_named else row.active)]
     jobs_without_directory = {
@@ -74,7 +74,7 @@ def cancel(
         if not names or current_state.name in names
     }
     if not (selected_rows or jobs_without_directory):
-        raise error or _nothing_to_cancel(matching_rows)
+        raise error or _nothing_to_cancel_error(matching_rows)
     if (
         len(selected_rows) + len(jobs_without_directory) > 1
         and not yes
@@ -96,7 +96,7 @@ def cancel(
         cancel_runs([Run(Path(row.run_dir)) for row in selected_rows])
 
 
-def _nothing_to_cancel(rows: "Sequence[StatusRow]") -> HpcrunError:
+def _nothing_to_cancel_error(rows: "Sequence[StatusRow]") -> HpcrunError:
     if len(rows) != 1:
         message = f"none of these {len(rows)} jobs is pending or running" if rows else "no job matches"
         return HpcrunError(message, hint="hpcrun status lists them", exit_code=1)

@@ -10,7 +10,7 @@ import typer
 
 from hpcrun.cli import keras_program
 from hpcrun.cli import output as cli_output
-from hpcrun.cli.keras_program import Best, SavedModel
+from hpcrun.cli.keras_program import BestModel, SavedModel
 from hpcrun.cli.parameters import Json
 from hpcrun.errors import HpcrunError
 
@@ -36,7 +36,7 @@ def export(
         Path | None,
         typer.Option("-o", "--output", metavar="PATH", help="New file or folder; default: by the job's name."),
     ] = None,
-    best: Best = False,
+    best: BestModel = False,
     as_json: Json = False,
 ) -> None:
     """Export the saved model of a job for other programs.

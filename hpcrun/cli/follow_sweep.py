@@ -43,7 +43,7 @@ def follow(sweep: Run, *, cancel_signals: tuple[signal.Signals, ...], as_json: b
     interrupts = Interrupts(cancel_signals)
     schedulers.submit(sweep)
     states: dict[Run, State] = {}
-    for states, changed_tasks in until_ended(sweep.tasks):
+    for states, changed_tasks in poll_until_all_ended(sweep.tasks):
         for task in changed_tasks:
             if line := format_change(task, states[task]):
                 output.message(line)
@@ -67,7 +67,7 @@ def exit_codes(states: Mapping[Run, State]) -> list[int]:
     return [exit_code(task, state) for task, state in states.items()]
 
 
-def until_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[Run]]]:
+def poll_until_all_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[Run]]]:
     """Yield the states of all tasks and the tasks with a new state, until all have ended or Slurm lost them.
 
     The generator yields every `POLL_SECONDS`, but queries the scheduler less often.

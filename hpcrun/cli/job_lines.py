@@ -68,12 +68,12 @@ class JobLine:
     @property
     def starts_script(self) -> bool:
         """Whether the launcher starts a Python script, rather than a module or another program."""
-        return _is_script(self._launched()[1])
+        return _is_script(self._translate_launch_line()[1])
 
-    def corrected(self) -> str:
+    def corrected_line(self) -> str:
         """Return the line without a launcher: hpcrun's options, ``--``, and the program's arguments."""
         if self.launcher:
-            options, program_arguments = self._launched()
+            options, program_arguments = self._translate_launch_line()
             return (
                 self._join(options, program_arguments[:1], program_arguments[1:])
                 if _is_script(program_arguments)
@@ -85,12 +85,12 @@ class JobLine:
         program_arguments = [*(word for part in other_parts for word in part.words), *self.program_words]
         if self.argv[0] != "resubmit" and is_program(self.target):
             is_file = "." in self.target or Path(self.target).exists()
-            starter = find_interpreter(Path(self.target)) if Path(self.target).is_file() else []
-            needs_prefix = is_file and not starter and "/" not in self.target and not shutil.which(self.target)
-            return self._join(options, [], [*starter, f"{'./' * needs_prefix}{self.target}", *program_arguments])
+            interpreter = find_interpreter(Path(self.target)) if Path(self.target).is_file() else []
+            needs_prefix = is_file and not interpreter and "/" not in self.target and not shutil.which(self.target)
+            return self._join(options, [], [*interpreter, f"{'./' * needs_prefix}{self.target}", *program_arguments])
         return self._join(options, [self.target] if self.target else [], program_arguments)
 
-    def translated(self) -> str:
+    def translated_line(self) -> str:
         """Return the corrected line of another command, whose options before the target become hpcrun's."""
         target_index = next((number for number, part in enumerate(self.parts) if part.kind == _WORD), len(self.parts))
         words = [
@@ -98,9 +98,9 @@ class JobLine:
             for number, part in enumerate(self.parts)
         ]
         dashes_and_program = ["--", *self.program_words] if self.program_words else []
-        return JobLine([self.argv[0], *itertools.chain(*words), *dashes_and_program], self.params).corrected()
+        return JobLine([self.argv[0], *itertools.chain(*words), *dashes_and_program], self.params).corrected_line()
 
-    def _launched(self) -> tuple[list[str], list[str]]:
+    def _translate_launch_line(self) -> tuple[list[str], list[str]]:
         """Translate the options of a pasted line and its launcher to hpcrun's; return them and the program's words."""
         options: list[str] = []
         python = ""

@@ -61,7 +61,7 @@ def explain_file(line: JobLine, params: Sequence[Any]) -> str:
         return hint
     if options := file_hints.batch_options(file):
         return _translate_batch_script(line, params, options, file_hints.launch_line(file))
-    return f"any program goes after --: {line.translated()}"
+    return f"any program goes after --: {line.translated_line()}"
 
 
 def _explain_misplaced(error: Any, path: str, argv: Sequence[str], line: JobLine) -> HpcrunError | None:
@@ -85,7 +85,7 @@ def _explain_arguments(name: str, path: str, argv: Sequence[str], params: Sequen
     value = words[index].partition("=")[2] or "".join(words[index + 1 : index + 2])
     end = index + (1 if "=" in words[index] else 2)
     line = JobLine([*words[:index], *words[end:], *([] if "--" in words else ["--"]), *value.split()], params)
-    hint = f"a program's own arguments go after --: {line.corrected()}"
+    hint = f"a program's own arguments go after --: {line.corrected_line()}"
     return HpcrunError(f"{path} has no option {name}", hint=hint)
 
 
@@ -94,7 +94,7 @@ def hint_without_queue_command(argv: Sequence[str], params: Sequence[Any]) -> st
     command = next(word for word in argv if word in QUEUE_COMMANDS)
     line = JobLine([word for word in argv if word != command], params)
     if line.target.endswith(".py") or not Path(line.target).is_file():
-        return f"did you mean {line.translated()}?"
+        return f"did you mean {line.translated_line()}?"
     return explain_file(line, params)
 
 
@@ -115,7 +115,7 @@ def _translate_batch_script(
         if launched_words
         else [line.argv[0], *added_words, *line.argv[1:]]
     )
-    corrected_line = JobLine(argv, params).corrected()
+    corrected_line = JobLine(argv, params).corrected_line()
     if launched_words:
         return f"hpcrun writes the job script, and starts what yours starts: {corrected_line}"
     return f"hpcrun reads no #SBATCH lines; any program goes after --: {corrected_line}"
@@ -132,7 +132,7 @@ def explain_second_launcher(error: HpcrunError, ctx: Any, argv: Sequence[str]) -
     start = argv.index("--")
     line = JobLine([*argv[:start], Path(argv[start + 1]).name, *argv[start + 2 :]], ctx.command.params)
     alternative = (error.hint or "").partition("; ")[2]
-    return HpcrunError(error.message, hint=f"hpcrun starts the ranks: {line.corrected()}; {alternative}")
+    return HpcrunError(error.message, hint=f"hpcrun starts the ranks: {line.corrected_line()}; {alternative}")
 
 
 def _is_value_of_unknown_option(word: str, error: Any, argv: Sequence[str]) -> bool:
@@ -147,11 +147,11 @@ def _explain_launcher(line: JobLine, path: str, extra_words: Sequence[str]) -> H
         f"{path} takes one workload or script, and got {' and '.join(filter(None, [name, ' '.join(extra_words)]))}"
     )
     if not is_python(name):
-        return HpcrunError(message, hint=f"hpcrun starts the ranks: {line.corrected()}")
+        return HpcrunError(message, hint=f"hpcrun starts the ranks: {line.corrected_line()}")
     if not line.starts_script:
-        return HpcrunError(message, hint=f"any program goes after --: {line.corrected()}")
+        return HpcrunError(message, hint=f"any program goes after --: {line.corrected_line()}")
     return HpcrunError(
-        message, hint=f"hpcrun starts scripts with Python: {line.corrected()}; any program goes after --"
+        message, hint=f"hpcrun starts scripts with Python: {line.corrected_line()}; any program goes after --"
     )
 
 
@@ -207,10 +207,10 @@ def _explain_extra(line: JobLine, path: str, extra_words: Sequence[str]) -> Hpcr
         )
     if is_program(line.target):
         message = f"{path}: {line.target} is a program with arguments"
-        return HpcrunError(message, hint=f"it goes after --: {line.corrected()}")
+        return HpcrunError(message, hint=f"it goes after --: {line.corrected_line()}")
     return HpcrunError(
         f"{path} takes one workload or script, and got more: {text}",
-        hint=f"a program's own arguments go after --: {line.corrected()}",
+        hint=f"a program's own arguments go after --: {line.corrected_line()}",
     )
 
 

@@ -33,7 +33,7 @@ SavedModel = Annotated[
         callback=recover_submissions,
     ),
 ]
-Best = Annotated[bool, typer.Option("--best", help="Use the model of the best epoch instead of the last.")]
+BestModel = Annotated[bool, typer.Option("--best", help="Use the model of the best epoch instead of the last.")]
 
 
 def call(module: str, request: dict[str, Any], report: Callable[[int, int], None] | None = None) -> Any:

@@ -32,9 +32,9 @@ def message(text: str, colour: str = "") -> None:
     """
     printable_text = sanitize(text)
     if colour:
-        printable_text = _coloured(printable_text, colour)
+        printable_text = _colour_text(printable_text, colour)
     elif sys.stderr.isatty():
-        printable_text = _LABEL.sub(lambda label: _coloured(label[0], _LABEL_COLOURS[label[0]]), printable_text)
+        printable_text = _LABEL.sub(lambda label: _colour_text(label[0], _LABEL_COLOURS[label[0]]), printable_text)
     with suppress(OSError):  # if stderr cannot be written, such as to a full disk, the command continues
         print(printable_text, file=sys.stderr, flush=True)
 
@@ -111,7 +111,7 @@ def text(
     cells = [["" if cell is None else sanitize(str(cell).replace("\n", " ")) for cell in row] for row in rows]
     lines = [list(map(sanitize, columns)), *cells]
     if not sys.stdout.isatty():
-        return _plain(lines if header else cells, header=header)
+        return _format_unaligned(lines if header else cells, header=header)
     from shutil import get_terminal_size
 
     from hpcrun.cli.table_layout import COLUMN_GAP, drop_columns_to_fit, drop_empty_columns, lay_out
@@ -122,17 +122,17 @@ def text(
     for row_index, row in enumerate(lay_out(lines, width, max_lines) if lines else []):
         heading = header and row_index == 0
         colour = "1" if heading else (colours or {}).get(lines[row_index][0], "")
-        output_lines += [_coloured(COLUMN_GAP.join(line).rstrip(), colour) for line in row]
+        output_lines += [_colour_text(COLUMN_GAP.join(line).rstrip(), colour) for line in row]
         if heading:
             output_lines.append(COLUMN_GAP.join(_rule_character() * len(cell) for cell in row[0]))
     return "".join(f"{line}\n" for line in output_lines)
 
 
-def _coloured(line: str, colour: str) -> str:
+def _colour_text(line: str, colour: str) -> str:
     return f"\x1b[{colour}m{line}\x1b[0m" if colour and not os.environ.get("NO_COLOR") else line
 
 
-def _plain(lines: list[list[str]], *, header: bool) -> str:
+def _format_unaligned(lines: list[list[str]], *, header: bool) -> str:
     """Return a table whose columns are as wide as their longest cell, for a pipe or a file."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if header:

@@ -41,7 +41,7 @@ States = Annotated[
         autocompletion=completion.states,
     ),
 ]
-Since = Annotated[
+SinceOption = Annotated[
     str | None,
     typer.Option("--since", metavar="TIME", help="Earliest submission of the jobs, as an age (30m, 2h, 3d) or a date."),
 ]

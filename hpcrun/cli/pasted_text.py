@@ -37,7 +37,9 @@ def require_typed_characters(argv: Sequence[str]) -> None:
         return
     characters = dict.fromkeys(character for character in wrong_word if character in _DASHES + _QUOTES + _SPACES)
     code_points = ", ".join(f"U+{ord(character):04X}" for character in characters)
-    text = " ".join(_retype(word) if number != separator_index else "--" for number, word in enumerate(argv))
+    text = " ".join(
+        _replace_typographic(word) if number != separator_index else "--" for number, word in enumerate(argv)
+    )
     try:
         line = shlex.join(["hpcrun", *shlex.split(text)])
     except ValueError:  # an unpaired quote
@@ -47,7 +49,7 @@ def require_typed_characters(argv: Sequence[str]) -> None:
     )
 
 
-def _retype(word: str) -> str:
+def _replace_typographic(word: str) -> str:
     """Replace typographic characters in a word by ASCII; a word without them is quoted for a shell."""
     if not _PASTED_CHARACTERS.match(word) and not set(word) & set(_QUOTES):
         return shlex.quote(word)

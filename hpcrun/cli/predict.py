@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import keras_program, output
-from hpcrun.cli.keras_program import Best, SavedModel
+from hpcrun.cli.keras_program import BestModel, SavedModel
 from hpcrun.cli.parameters import Json
 from hpcrun.cli.progress import progress
 from hpcrun.errors import HpcrunError, pluralize
@@ -24,7 +24,7 @@ def predict(
     model: SavedModel,
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of them.")],
     top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Classes to show for each image.")] = 5,
-    best: Best = False,
+    best: BestModel = False,
     as_json: Json = False,
 ) -> None:
     """Predict the classes of images with the saved model of a job.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.status_rows import StatusRow
 
-MAX_LISTED = 20
+MAX_LISTED_RUNS = 20
 """Maximum number of runs listed before the confirmation."""
 
 
@@ -88,7 +88,7 @@ def _select(
     matching_rows = status_rows.select_rows(
         jobs, schedulers.query_states, states=wanted_states, missing_runs=[], purpose="modify"
     )
-    are_runs_named = bool(jobs) and all(map(run_selection.names_one_run, jobs))
+    are_runs_named = bool(jobs) and all(map(run_selection.selects_one_run, jobs))
     pairs = [(row, Run(Path(row.run_dir))) for row in matching_rows]
     old_runs = [(row, run) for row, run in pairs if latest_end is None or end_time(run) < latest_end]
     # if sbatch did not refuse the job, a run without a job id may have a job that hpcrun has not found yet
@@ -124,11 +124,11 @@ def _show(selected_runs: "list[tuple[StatusRow, Run]]", sizes: "dict[Run, int]")
             format_size(sizes[run]),
             run.directory,
         )
-        for row, run in selected_runs[:MAX_LISTED]
+        for row, run in selected_runs[:MAX_LISTED_RUNS]
     ]
     output.table(("job", "name", "state", "submitted", "size", "run directory"), table)
-    if len(selected_runs) > MAX_LISTED:
-        print(f"and {len(selected_runs) - MAX_LISTED} more")
+    if len(selected_runs) > MAX_LISTED_RUNS:
+        print(f"and {len(selected_runs) - MAX_LISTED_RUNS} more")
 
 
 def _confirm(count: int, *, keep_results: bool) -> None:

@@ -79,7 +79,7 @@ def resubmit(
     request = make_request(ctx, parameters, target=None)
     if fix:
         request = _with_proposal(request, selected_runs)
-    plan = resubmit.plan_again(old_run, request, ctx.meta.get("hpcrun.args"), task_numbers)
+    plan = resubmit.plan_resubmission(old_run, request, ctx.meta.get("hpcrun.args"), task_numbers)
     show_plan(plan, parameters)
     changes = resubmit.describe_changes(old_run, plan.spec, task_numbers)
     subject = f"job {old_run.job_id or '-'} ({old_run.name})"

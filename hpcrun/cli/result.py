@@ -31,7 +31,7 @@ def result(jobs: Jobs = None, as_json: Json = False) -> None:
 
     words = jobs or ["last"]
     runs = run_selection.select_runs(words)
-    if len(runs) > 1 or len(words) > 1 or not run_selection.names_one_run(words[0]):
+    if len(runs) > 1 or len(words) > 1 or not run_selection.selects_one_run(words[0]):
         show_results(runs, as_json=as_json)
         return
     from hpcrun.cli.follow import show_result
@@ -39,14 +39,14 @@ def result(jobs: Jobs = None, as_json: Json = False) -> None:
 
     run = runs[0]
     if run.result() is None:
-        raise _no_result(run)
+        raise _no_result_error(run)
     if as_json:
         output.value(masked_result(run))
     else:
         show_result(run, all_keys=True)
 
 
-def _no_result(run: "Run") -> HpcrunError:
+def _no_result_error(run: "Run") -> HpcrunError:
     """Return the error for a job without a result, with the state of the job."""
     record = run.end_record()
     fault = run.faults.get("result.json")

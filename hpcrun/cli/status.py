@@ -13,7 +13,7 @@ import typer
 
 from hpcrun.cli import output
 from hpcrun.cli.help_page import Command
-from hpcrun.cli.parameters import Jobs, Json, Since, States
+from hpcrun.cli.parameters import Jobs, Json, SinceOption, States
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ COMMAND_CLASS = StatusCommand
 def status(
     jobs: Jobs = None,
     state: States = None,
-    since: Since = None,
+    since: SinceOption = None,
     watch: Annotated[
         float | None,
         typer.Option(
@@ -124,7 +124,7 @@ def status(
     if as_json:
         is_single = (
             len(words) == len(table) == 1
-            and run_selection.names_one_run(words[0])
+            and run_selection.selects_one_run(words[0])
             and not wanted_states
             and earliest_submission is None
         )

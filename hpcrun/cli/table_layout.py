@@ -14,10 +14,10 @@ COLUMN_GAP = "  "
 MIN_WIDTH = 8
 """Minimum width of cut cells, in characters."""
 
-SHORT_WORD = 12
+SHORT_WORD_CHARACTERS = 12
 """Maximum length of a short word, such as a state or a number; short words are cut last."""
 
-LONG_WORD = 24
+LONG_WORD_CHARACTERS = 24
 """Number of characters of a long word, such as a path, that must fit; otherwise optional columns are dropped."""
 
 
@@ -78,19 +78,19 @@ def _fit_widths(rows: Sequence[Sequence[str]], width: int, max_lines: int | None
     width -= len(COLUMN_GAP) * (len(columns) - 1)
     widths = [max(map(len, column)) for column in columns]
     wrapped_widths = [max(_wrapped_width(cell, max_lines) for cell in column) for column in columns]
-    cut_widths = [size if size <= SHORT_WORD else MIN_WIDTH for size in wrapped_widths]
+    cut_widths = [size if size <= SHORT_WORD_CHARACTERS else MIN_WIDTH for size in wrapped_widths]
     for minimum_widths in (wrapped_widths, cut_widths, [min(size, MIN_WIDTH) for size in wrapped_widths]):
         while sum(widths) > width:
-            widest = max(range(len(widths)), key=lambda index: widths[index] - minimum_widths[index])
-            if widths[widest] == minimum_widths[widest]:
+            widest_column = max(range(len(widths)), key=lambda index: widths[index] - minimum_widths[index])
+            if widths[widest_column] == minimum_widths[widest_column]:
                 break
-            widths[widest] -= 1
+            widths[widest_column] -= 1
     return widths
 
 
 def _readable_width(cell: str) -> int:
-    """Return the smallest width at which two lines fit the words of a cell, cut to `LONG_WORD` characters."""
-    return _wrapped_width(" ".join(word[:LONG_WORD] for word in cell.split()), 2)
+    """Return the smallest width at which two lines fit the words of a cell, cut to `LONG_WORD_CHARACTERS`."""
+    return _wrapped_width(" ".join(word[:LONG_WORD_CHARACTERS] for word in cell.split()), 2)
 
 
 def _wrapped_width(cell: str, max_lines: int | None) -> int:
@@ -110,10 +110,10 @@ def _wrap_cell(cell: str, width: int, max_lines: int | None) -> list[str]:
     lines = _split_lines(cell, width, break_words=max_lines is None)
     if max_lines and len(lines) > max_lines:
         lines = [*lines[: max_lines - 1], " ".join(lines[max_lines - 1 :])]
-    return [_cut(line, width) for line in lines]
+    return [_truncate_line(line, width) for line in lines]
 
 
-def _cut(line: str, width: int) -> str:
+def _truncate_line(line: str, width: int) -> str:
     """Cut a line to a width: after a whole word, if most of the line remains, else within a word."""
     if len(line) <= width:
         return line

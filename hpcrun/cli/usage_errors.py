@@ -98,7 +98,7 @@ def _corrected_job_command(typed_word: str, synonym: str | None, argv: list[str]
     if not command or len(argv) < 2 or argv[0] != typed_word:
         return ""
     line = JobLine([command, *(argv if is_launcher else argv[1:])], group.commands[command].params)
-    return line.corrected() if line.launcher else line.translated() if line.target else ""
+    return line.corrected_line() if line.launcher else line.translated_line() if line.target else ""
 
 
 def _corrected_help_command(typed_word: str, argv: list[str]) -> str:
@@ -159,7 +159,7 @@ def _option_hint(typed_option: str, ctx: Any, known_options: set[str], argv: lis
     if similar_option:
         return f"did you mean {assign(similar_option, value or _metavar(similar_option, ctx))}?"
     line = JobLine(argv, ctx.command.params) if starts_jobs else None
-    return f"a program's own options go after --: {line.corrected()}" if line and line.target else ""
+    return f"a program's own options go after --: {line.corrected_line()}" if line and line.target else ""
 
 
 def _synonym_hint(typed_option: str, synonym: str, value: str, argv: Sequence[str]) -> str:
@@ -209,7 +209,7 @@ def _move_behind_command(error: Any, argv: list[str]) -> str:
     command = next((word for word in argv if word in commands), "")
     if not command:  # -N 2 train.py
         line = JobLine(["submit", *argv], commands["submit"].params)
-        return line.corrected() if line.target.endswith(".py") else ""
+        return line.corrected_line() if line.target.endswith(".py") else ""
     words_before, words_behind = argv[: argv.index(command)], argv[argv.index(command) + 1 :]
     known_options = {*OPTIONS, *(name for param in getattr(commands[command], "params", ()) for name in param.opts)}
     return shlex.join(["hpcrun", command, *words_before, *words_behind]) if error.option_name in known_options else ""

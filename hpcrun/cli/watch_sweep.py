@@ -8,7 +8,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from hpcrun.cli import output, status
-from hpcrun.cli.follow_sweep import exit_codes, format_change, until_ended
+from hpcrun.cli.follow_sweep import exit_codes, format_change, poll_until_all_ended
 from hpcrun.cli.result import show_results
 from hpcrun.jobs import states, status_rows
 from hpcrun.jobs.sweep_tasks import format_task_ids
@@ -38,10 +38,10 @@ def watch(tasks: Sequence[Run], *, is_terminal: bool) -> int:
     """
     states_by_task: dict[Run, State] = {}
     last_drawn = -REFRESH_SECONDS
-    for states_by_task, changed_tasks in until_ended(tasks):
+    for states_by_task, changed_tasks in poll_until_all_ended(tasks):
         if is_terminal and (changed_tasks or time.monotonic() - last_drawn >= REFRESH_SECONDS):
             last_drawn = time.monotonic()
-            _draw(tasks, states_by_task)
+            _draw_table(tasks, states_by_task)
         elif not is_terminal:
             summary = [f"{len(tasks)} tasks of {tasks[0].name}: {_count_states(states_by_task)}"] * (
                 len(changed_tasks) == len(tasks)
@@ -60,7 +60,7 @@ def watch(tasks: Sequence[Run], *, is_terminal: bool) -> int:
     return next(filter(None, codes), 0)
 
 
-def _draw(tasks: Sequence[Run], states_by_task: dict[Run, State]) -> None:
+def _draw_table(tasks: Sequence[Run], states_by_task: dict[Run, State]) -> None:
     """Draw the table; if it does not fit the terminal, running and failed tasks come first."""
     table = status_rows.build_rows(tasks, lambda _: states_by_task)
     if len(table) + HEADER_LINES > get_terminal_size().lines:

@@ -51,17 +51,17 @@ def find_library_path(environ: Mapping[str, str], package_folders: Iterable[Path
         if str(folder) not in current_folders
     ]
     if shadowing := _find_shadowing_file(current_folders, wheel_folders):
-        first_folders = wheel_folders
+        prepended_folders = wheel_folders
         description = f"the libraries in {site_packages / 'nvidia'}, or {shadowing} would be loaded instead"
     elif tensorflow_metadata and missing_folders:
-        first_folders = missing_folders
+        prepended_folders = missing_folders
         description = (
             f"{', '.join(map(str, missing_folders))}, which {tensorflow_metadata.stem} does not search by itself"
         )
     else:
         return None, ""
     return ":".join(
-        dict.fromkeys([*map(str, first_folders), *current_folders])
+        dict.fromkeys([*map(str, prepended_folders), *current_folders])
     ), f"LD_LIBRARY_PATH begins with {description}"
 
 

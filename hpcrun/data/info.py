@@ -61,12 +61,12 @@ class SplitInfo:
         return {
             "shards": self.shards, "bytes": self.bytes, "images": self.images, "formats": dict(self.formats),
             "height": _summarize(self.heights), "width": _summarize(self.widths),
-            "labels": {name_of(label, names): count for label, count in sorted(self.labels.items())},
+            "labels": {class_name(label, names): count for label, count in sorted(self.labels.items())},
             "damaged": self.damaged,
         }  # fmt: skip
 
 
-def name_of(label: int, names: Sequence[str]) -> str:
+def class_name(label: int, names: Sequence[str]) -> str:
     """Return the name of a class; the label itself if the class has no name."""
     return names[label - 1] if 0 < label <= len(names) else str(label)
 

@@ -82,7 +82,7 @@ def write_shard(
                 try:
                     image = _encode(source, resize=resize, raw=raw)
                 except (ValueError, OSError) as error:
-                    skipped.append((_path_of(source), getattr(error, "strerror", None) or str(error)))
+                    skipped.append((_source_path(source), getattr(error, "strerror", None) or str(error)))
                 else:
                     offset, data = stream.tell(), encode_example(features_of(source, image))
                     write_record(stream, data)
@@ -102,7 +102,7 @@ def write_shard(
     return ShardResult(file.name, labels.total(), size, dict(labels), skipped, dict(converted), records)
 
 
-def _path_of(source: Source) -> str:
+def _source_path(source: Source) -> str:
     return source.file if source.size is None else f"{source.file}: {source.name}"
 
 

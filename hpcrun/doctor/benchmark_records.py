@@ -137,7 +137,7 @@ def _escape_unprintable(value: Any) -> Any:
 def _record_files(loaded_site: LoadedSite) -> list[Path]:
     """Return the files that may have records of the site.
 
-    One is next to the site file of highest precedence, if that file does not come with hpcrun, and one is in this
+    These are a file next to the site file of highest precedence, unless that file comes with hpcrun, and a file in this
     user's folder.
     """
     name = loaded_site.site.name

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from hpcrun.sites.software_tables import Container
     from hpcrun.submission import Plan
 
-PROGRAM = Workload(name="doctor", program=(None, "-m", "hpcrun.doctor.node_probe"))
+PROBE_PROGRAM = Workload(name="doctor", program=(None, "-m", "hpcrun.doctor.node_probe"))
 """The program that the doctor runs on each node with the site's Python."""
 
-ENVIRONMENT = (("PYTHONSAFEPATH", "1"),)
-"""Environment variables of `PROGRAM`. Python must not import from the working directory, maybe a cloned repository."""
+PROBE_ENVIRONMENT = (("PYTHONSAFEPATH", "1"),)
+"""Variables of `PROBE_PROGRAM`: Python must not import from the working directory, maybe a cloned repository."""
 
 
 @dataclass
@@ -166,12 +166,12 @@ def create_context(name: str | None, requested_resources: dict[str, Any]) -> Che
 def _plan(loaded_site: LoadedSite, requested_resources: dict[str, Any]) -> Plan:
     args = probe_arguments(loaded_site.site, requested_resources)
     return submission.plan(
-        Request(None, resources=requested_resources, environment=ENVIRONMENT), loaded_site, PROGRAM, args
+        Request(None, resources=requested_resources, environment=PROBE_ENVIRONMENT), loaded_site, PROBE_PROGRAM, args
     )
 
 
 def probe_arguments(site: Site, requested_resources: dict[str, Any]) -> tuple[str, ...]:
-    """Return the arguments of `PROGRAM`: the launcher's name; empty if the site file describes the launcher.
+    """Return the arguments of `PROBE_PROGRAM`: the launcher's name; empty if the site file describes the launcher.
 
     Args:
         site: The site.

@@ -45,7 +45,7 @@ def discover_slurm_site(name: str, report_line: Callable[[str], None]) -> str:
         if "is not installed" in partitions_result.failure:
             hint = "run it on a login node, or hpcrun site init NAME --scheduler local for this machine alone"
             raise HpcrunError(f"this host has no Slurm ({partitions_result.failure})", hint=hint)
-        hint = "scontrol ping shows whether Slurm is up; repeat when it is"
+        hint = "scontrol ping shows whether Slurm is up; then run the command again"
         raise HpcrunError(f"Slurm does not list its partitions: {fault}", hint=hint, exit_code=1)
     for query_name in ("config", "nodes", "mpi types", "accounts"):
         if fault := results[query_name].failure:

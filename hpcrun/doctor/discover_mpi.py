@@ -54,7 +54,7 @@ def choose_mpi(
     """
     library, source, wheel = _identify_library(results)
     own_launcher = mpi_launcher(library)
-    type_list = results["mpi types"].combined if slurm else ""
+    type_list = results["mpi types"].combined_output if slurm else ""
     mpi_type = next((one for one in MPI_TYPES.get(library, ()) if one in parse_mpi_types(type_list)), None)
     if not slurm:
         return DiscoveredMpi(library, source, own_launcher, f"{library}'s launcher", None, "", wheel)
@@ -74,7 +74,7 @@ def choose_mpi(
 def _identify_library(results: Mapping[str, CommandResult]) -> tuple[str, str, bool]:
     """Return the MPI library of this Python, or else of PATH, how it was found, and whether it is the MPICH wheel."""
     for program, source in (("python", "this Python's mpi4py"), ("mpirun", "mpirun"), ("mpiexec", "mpiexec")):
-        library, line = parse_mpi_library(results[program].combined)
+        library, line = parse_mpi_library(results[program].combined_output)
         if library:
             wheel = re.search(r"^wheel: (.*)", results[program].text, re.MULTILINE)
             description = f"the wheel {wheel[1]}" if wheel else " ".join(line.split())[:60]

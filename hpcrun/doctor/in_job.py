@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import launchers, nodelist
 from hpcrun.doctor import site_job
-from hpcrun.doctor.node_probe import FOLDER
+from hpcrun.doctor.node_probe import REPORT_FOLDER
 from hpcrun.doctor.node_report import read_report
 from hpcrun.finding import Finding, error, ok, warning
 from hpcrun.nodelist import fold_hosts
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def read_node_reports(job: Run) -> list[NodeReport]:
     """Return the node reports that this host sees in a job's run directory, sorted by host name."""
-    reports = filter(None, map(read_report, (job.directory / FOLDER).glob("*.json")))
+    reports = filter(None, map(read_report, (job.directory / REPORT_FOLDER).glob("*.json")))
     return sorted(reports, key=lambda one: nodelist.host_sort_key(one.host))
 
 

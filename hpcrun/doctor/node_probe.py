@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-FOLDER = "doctor"
+REPORT_FOLDER = "doctor"
 """The folder in the run directory for the report of each node."""
 
 _RANK_FAILURE = "the rank ended in {}, or was in it for 60 s"
@@ -42,7 +42,7 @@ def _describe_node(options: list[str]) -> None:
     from hpcrun.doctor import host_facts, installed_software, mounts
 
     run_dir = Path(os.environ["HPCRUN_RUN_DIR"])
-    folder = run_dir / FOLDER
+    folder = run_dir / REPORT_FOLDER
     folder.mkdir(exist_ok=True)
     rank = os.environ.get("HPCRUN_RANK", "")
     file = folder / f"{os.uname().nodename}-{rank or os.getpid()}.json"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.doctor.login_host import temporarily_created
-from hpcrun.doctor.node_probe import FOLDER
+from hpcrun.doctor.node_probe import REPORT_FOLDER
 from hpcrun.doctor.node_report import read_report
 from hpcrun.errors import HpcrunError
 from hpcrun.resources import Resources
@@ -55,7 +55,7 @@ def probe_host(context: CheckContext) -> NodeReport:
         result = run(
             ["bash", str(run_dir / "job.sh")], timeout=TIMEOUT_SECONDS, folder=run_dir, conf=context.slurm.conf
         )
-        reports = map(read_report, (run_dir / FOLDER).glob("*.json"))
+        reports = map(read_report, (run_dir / REPORT_FOLDER).glob("*.json"))
         if report := next(filter(None, reports), None):
             return report
         raise _script_error(spec, result.error_message if result.code is None else result.err)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import job_levels, launchers, schedulers, submission, workload
-from hpcrun.doctor.context import ENVIRONMENT, PROGRAM, probe_arguments
+from hpcrun.doctor.context import PROBE_ENVIRONMENT, PROBE_PROGRAM, probe_arguments
 from hpcrun.finding import error
 from hpcrun.gpus import count_local_gpus
 from hpcrun.request import Request
@@ -56,7 +56,7 @@ def plan_node_checks(context: CheckContext) -> Plan:
     else:
         resources["ntasks"] = DEFAULT_RANKS
     args = ("--mpi", *probe_arguments(context.site, resources))
-    return _plan(context.loaded_site, PROGRAM, args, resources)
+    return _plan(context.loaded_site, PROBE_PROGRAM, args, resources)
 
 
 def plan_benchmark(site: str | None, requested_resources: dict[str, Any]) -> Plan:
@@ -76,7 +76,7 @@ def plan_benchmark(site: str | None, requested_resources: dict[str, Any]) -> Pla
         defaults = {"ntasks": DEFAULT_RANKS, "gpus_per_node": "0"}
     resources = {"job_name": "site-test", **defaults, **requested_resources}
     benchmark, args = workload.find_workload("allreduce", BENCHMARK_ARGS)
-    probe_argv = (*PROGRAM.program, *probe_arguments(loaded_site.site, requested_resources), "--then")
+    probe_argv = (*PROBE_PROGRAM.program, *probe_arguments(loaded_site.site, requested_resources), "--then")
     program = replace(benchmark, program=(*probe_argv, *benchmark.program[1:]))
     return _plan(loaded_site, program, args, resources, ("HPCRUN_STALL_SECONDS", STALL_SECONDS))
 
@@ -90,7 +90,7 @@ def _plan(
 ) -> Plan:
     """Plan the job without writing or submitting anything."""
     job_settings: Any = {"snapshot": False, "max_requeue": 0, "memory_retries": 0}
-    request = Request(None, resources=resources, environment=(*ENVIRONMENT, *environment), **job_settings)
+    request = Request(None, resources=resources, environment=(*PROBE_ENVIRONMENT, *environment), **job_settings)
     return submission.plan(request, loaded_site, program, args)
 
 

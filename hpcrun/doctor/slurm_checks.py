@@ -134,10 +134,10 @@ def check_mpi_type(context: CheckContext) -> Iterator[Finding]:
     if not launchers.site_launcher(context.resolved_site).uses_slurm:
         return
     output = context.cluster.mpi_types
-    known_types = discover_slurm.parse_mpi_types(output.combined)
+    known_types = discover_slurm.parse_mpi_types(output.combined_output)
     mpi_type, default = context.resolved_site.mpi.type, context.cluster.settings.get("MpiDefault", "none")
     if not known_types:
-        problem = output.failure or " ".join(output.combined.split()) or "no types listed"
+        problem = output.failure or " ".join(output.combined_output.split()) or "no types listed"
         yield warning("mpi.type", f"srun --mpi=list fails: {problem}", "ask the cluster's administrators")
     elif mpi_type and mpi_type not in known_types:
         fix = f'choose among {", ".join(known_types)}, or set launcher = "mpirun" or "mpiexec"'

@@ -52,7 +52,7 @@ class IdMatch:
     @cached_property
     def cluster(self) -> Cluster:
         """The cluster that assigned the id, read from the run's files; needed only for ambiguous ids."""
-        return cluster_of(self.runs[0])
+        return recorded_cluster(self.runs[0])
 
 
 class AmbiguousError(HpcrunError):
@@ -69,7 +69,7 @@ class AmbiguousError(HpcrunError):
         super().__init__(f"there are {len(matches)} jobs {matches[0].job_id}: {descriptions}", hint=hint)
 
 
-def cluster_of(run: Run) -> Cluster:
+def recorded_cluster(run: Run) -> Cluster:
     """Return the cluster that a run's records name."""
     if not (run.directory / "job.json").exists():
         return Cluster("", str(run.directory))

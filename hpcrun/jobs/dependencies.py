@@ -72,7 +72,7 @@ def _resolve_job_id(job: str, slurm_conf: str | None) -> str:
 
     name, plus, minutes = job.partition("+")
     runs = run_selection.select_runs([name])
-    if len(runs) > 1 and not run_selection.names_one_run(name):
+    if len(runs) > 1 and not run_selection.selects_one_run(name):
         raise HpcrunError(f"--dependency: {name} matches {len(runs)} jobs", hint="name each of them: afterok:12:13:14")
     if not runs[0].scheduler.uses_slurm or not runs[0].job_id:
         problem = "was never submitted" if not runs[0].job_id else "is not a Slurm job"

@@ -44,7 +44,7 @@ def find_by_id(
         word: Job ids as typed on the command line, see `split_site`.
         entries: All entries of the index, the newest first.
         missing_runs: Receives the runs whose directories were removed.
-        purpose: What the command does with the runs.
+        purpose: The command's use of the runs.
 
     Raises:
         AmbiguousError: An id matches jobs of several clusters.
@@ -58,7 +58,7 @@ def find_by_id(
     )
     if single_id:
         matches = clusters.filter_by_cluster(
-            existing_jobs, site, lambda: _group_by_job(_find_resubmitted(ids, entries), single_id)[0]
+            existing_jobs, site, lambda: _group_by_job(_find_resubmitted_entries(ids, entries), single_id)[0]
         )
         matches = clusters.newest_per_cluster(matches)
         missing_runs += [] if matches else [run for match in removed_jobs for run in match.runs]
@@ -125,7 +125,7 @@ def _require_all_ids(ids: str, entries: Sequence[Entry], matches: Sequence[IdMat
     known_ids = {match.job_id for match in matches}
     parts = ids.split(",")
     absent_id = next((part for part in parts if part.isdigit() and str(int(part)) not in known_ids), None)
-    if absent_id and known_ids and not any(_find_resubmitted(absent_id, entries)):
+    if absent_id and known_ids and not any(_find_resubmitted_entries(absent_id, entries)):
         hint = f"give {','.join(part for part in parts if part != absent_id)}; hpcrun status lists your jobs"
         raise HpcrunError(f"there is no job {absent_id} among your runs", hint=hint)
 
@@ -144,7 +144,7 @@ def _is_in_ranges(job_id: str | None, ranges: Sequence[IdRange]) -> bool:
     return any(minimum <= key <= maximum for minimum, maximum in ranges)
 
 
-def _find_resubmitted(job_id: str, entries: Iterable[Entry]) -> Iterator[Entry]:
+def _find_resubmitted_entries(job_id: str, entries: Iterable[Entry]) -> Iterator[Entry]:
     """Yield the entries of runs that had a job id before they were resubmitted under another id."""
     for entry in entries:
         with suppress(FileNotFoundError):

@@ -190,7 +190,7 @@ class JobRecord(JobOptions):
         """Whether the record has all keys that a resubmission of the job needs."""
         return bool(self.argv or self.tasks) and {"name", "site", "resources", "directory"} <= self.all_values.keys()
 
-    def relocated(self, old_path: Path, new_path: Path) -> JobRecord:
+    def with_replaced_path(self, old_path: Path, new_path: Path) -> JobRecord:
         """Return the record with `old_path` replaced by `new_path` in all values."""
         return parse_record(JobRecord, _replace_text(self.all_values, str(old_path), str(new_path)))
 

@@ -184,7 +184,7 @@ class RankHosts:
 
         Args:
             rank: The rank.
-            is_last_call: Whether this is the last call.
+            is_last_call: Whether the log is complete, so that the function is not called again.
 
         Returns:
             The prefix; None while the rank's host is unknown, because the job's log does not name it yet.

@@ -15,13 +15,13 @@ STOPPED_EARLY = "stopped early"
 """Text that marks a training that ended before its last epoch, such as by Keras's EarlyStopping."""
 
 
-def format_progress(last_epoch: Epoch, heartbeat: Heartbeat | None = None, *, completed: bool = False) -> str:
+def format_progress(last_epoch: Epoch, heartbeat: Heartbeat | None = None, *, is_completed: bool = False) -> str:
     """Format the progress and speed of a training: ``epoch 3/90, step 40/390, 812 images/s``.
 
     Args:
         last_epoch: The last line of ``metrics.jsonl``.
         heartbeat: Rank 0's heartbeat, if it is newer than ``metrics.jsonl``.
-        completed: Whether the job has ended successfully, so that no further epoch is expected.
+        is_completed: Whether the job has ended successfully, so that no further epoch is expected.
     """
     epoch, epochs, rate = last_epoch.epoch, last_epoch.epochs, last_epoch.images_per_second
     step_text = ""
@@ -31,7 +31,7 @@ def format_progress(last_epoch: Epoch, heartbeat: Heartbeat | None = None, *, co
     parts = []
     if epoch is not None:
         parts.append(f"epoch {epoch}" + (f"/{epochs}" if epochs else ""))
-        if epochs and epoch < epochs and (completed or (heartbeat and heartbeat.phase == "trained")):
+        if epochs and epoch < epochs and (is_completed or (heartbeat and heartbeat.phase == "trained")):
             parts.append(STOPPED_EARLY)
     if step_text:
         parts.append(step_text)

@@ -43,9 +43,9 @@ def create_run(spec: JobSpec, script: str) -> Run:
         paths.make_state_folder(folder)
     except OSError as error:
         raise _index_error(error) from None
-    tasks = [spec.for_task(number) for number in range(len(spec.tasks))]
+    tasks = [spec.task_spec(number) for number in range(len(spec.tasks))]
     try:
-        accessible_to = permissions.make_run_directory(spec.run_dir, shared=spec.site.share_runs == "read")
+        accessible_to = permissions.make_run_directory(spec.run_dir, is_shared=spec.site.share_runs == "read")
     except OSError as error:
         raise _directory_error(spec.run_dir, error) from None
     if accessible_to:

@@ -115,7 +115,7 @@ def select_one(word: str) -> Run:
     runs = select_runs([word])
     if len(runs) > 1:
         message = (
-            f"{word} is a sweep of {len(runs)} tasks" if names_one_run(word) else f"{word} matches {len(runs)} jobs"
+            f"{word} is a sweep of {len(runs)} tasks" if selects_one_run(word) else f"{word} matches {len(runs)} jobs"
         )
         raise HpcrunError(message, hint=f"name one of them, such as {runs[0].job_id or runs[0].directory}")
     return runs[0]
@@ -142,7 +142,7 @@ def select_recent(count: int, ended_names: Collection[str], missing_runs: list[R
     return selected
 
 
-def names_one_run(word: str) -> bool:
+def selects_one_run(word: str) -> bool:
     """Return whether a word can select only one run or sweep: a job id, ``last``, a name or a directory."""
     site_and_ids = ids.split_site(word)
     return bool(ids.JOB_ID.fullmatch(site_and_ids[1])) if site_and_ids else not is_wildcard(word)
@@ -202,7 +202,7 @@ def _match_name(word: str, entries: list[Entry], missing_runs: list[Run]) -> Ite
     """Yield the runs that match a name; a name may look like a job id."""
     first_match = None
     for entry in _match_entries(word, entries):
-        if first_match and names_one_run(word) and entry.sweep != first_match.sweep:
+        if first_match and selects_one_run(word) and entry.sweep != first_match.sweep:
             break
         try:
             directory = entry.directory
@@ -213,7 +213,7 @@ def _match_name(word: str, entries: list[Entry], missing_runs: list[Run]) -> Ite
             yield Run(directory), entry.created_ns / 1e9
         else:
             missing_runs.append(Run.from_index_entry(entry))
-        if first_match and names_one_run(word) and not first_match.sweep:
+        if first_match and selects_one_run(word) and not first_match.sweep:
             break
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     QueryStates = Callable[[Sequence[Run]], dict[Run, State]]
 
-SETTLED_SECONDS = 86_400
+CACHE_DELAY_SECONDS = 86_400
 """Seconds after the end of a job until its row is cached: then ``scontrol requeue`` is unlikely."""
 
 MAX_QUERIED_ENDED = 1000
@@ -143,7 +143,7 @@ def build_rows(
             continue
         had_ended = cached_state is not None and state.finished and cached_state[0].name == state.name
         first_seen = cached_state[1] if cached_state and had_ended else now
-        if state.finished and now - (record.ended if record and record.ended else first_seen) > SETTLED_SECONDS:
+        if state.finished and now - (record.ended if record and record.ended else first_seen) > CACHE_DELAY_SECONDS:
             settled_rows[run.directory.name] = new_row.as_json()
         else:
             new_states[run.directory.name] = {**asdict(state), "at": first_seen}
@@ -171,7 +171,7 @@ def select_rows(
         states: Slurm's names of the accepted states; empty for all.
         since: The earliest time of submission, in s since 1970.
         missing_runs: Receives the runs whose directories were removed.
-        purpose: What the command does with the runs.
+        purpose: The command's use of the runs.
 
     Raises:
         HpcrunError: A word matches no run.
@@ -227,7 +227,7 @@ def _ended_long_ago(record: ExitRecord | None) -> bool:
     """Return whether a job's exit record shows that it ended long ago, and that Slurm does not requeue it."""
     if record is None or record.ended is None or record.may_restart or record.requeued:
         return False
-    return time.time() - record.ended > SETTLED_SECONDS
+    return time.time() - record.ended > CACHE_DELAY_SECONDS
 
 
 def _cached_state(entry: JsonObject | None) -> tuple[State, float] | None:
@@ -268,7 +268,7 @@ def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | N
         nodes=state.nodes,
         elapsed=normalize_time(state.elapsed) or state.elapsed,
         progress=format_progress(
-            run.last_epoch(), None if state.finished else run.heartbeat(), completed=state.name == "COMPLETED"
+            run.last_epoch(), None if state.finished else run.heartbeat(), is_completed=state.name == "COMPLETED"
         ),
         exit_code=record.exit_code if record and state.finished else None,
         reason=_explain_state(run, state),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hpcrun.jobs.runs import Run
 
-MAX_LISTED = 8
+MAX_LISTED_IDS = 8
 """Maximum number of job ids or ranges of ids in a message."""
 
 
@@ -55,4 +55,4 @@ def format_task_ids(tasks: Sequence[Run]) -> str:
 def abbreviate_task_ids(tasks: Sequence[Run]) -> str:
     """Return the result of `format_task_ids`, shortened for messages."""
     ranges = format_task_ids(tasks).split(",")
-    return ",".join([*ranges[:MAX_LISTED], "..."] if len(ranges) > MAX_LISTED + 1 else ranges)
+    return ",".join([*ranges[:MAX_LISTED_IDS], "..."] if len(ranges) > MAX_LISTED_IDS + 1 else ranges)

@@ -87,7 +87,7 @@ def _is_pair(value: object) -> bool:
     return _is_list(value, _is_text) and isinstance(value, list) and len(value) == 2
 
 
-def _is_point(value: object) -> bool:
+def _is_curve_point(value: object) -> bool:
     return _is_list(value, _allow_null(_is_number))
 
 
@@ -122,7 +122,7 @@ _VALUE_TYPES: dict[str, ValueType | Table] = {
     ),
     "dict[str, str]": ValueType("an object of texts", _is_text_map),
     "list[int]": ValueType("a list of whole numbers", lambda value: _is_list(value, _is_integer)),
-    "list[list[float | None]]": ValueType("a list of points", lambda value: _is_list(value, _is_point)),
+    "list[list[float | None]]": ValueType("a list of points", lambda value: _is_list(value, _is_curve_point)),
 }
 
 

@@ -51,7 +51,7 @@ def build_launch_command(spec: JobSpec) -> list[str]:
     return [*words, *spec.site.launcher_args] if words else []
 
 
-def places_cyclically(spec: JobSpec) -> bool:
+def distributes_cyclically(spec: JobSpec) -> bool:
     """Return whether the launcher distributes ranks over the nodes cyclically, instead of in blocks."""
     uses_slurm = find_launcher(spec).uses_slurm
     sbatch = (*spec.site.sbatch, *spec.resources.sbatch) if uses_slurm else ()  # srun reads SLURM_DISTRIBUTION

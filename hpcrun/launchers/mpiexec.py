@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 def command(spec: JobSpec, hostfile: str) -> list[str]:
     """Return the words before the program: mpiexec and its options."""
-    starter = {"slurm": "slurm", "ssh": "ssh", "host": "fork"}[spec.transport]
-    return ["mpiexec", "-launcher", starter, "-f", hostfile, "-n", str(spec.resources.ranks)]
+    launcher_name = {"slurm": "slurm", "ssh": "ssh", "host": "fork"}[spec.transport]
+    return ["mpiexec", "-launcher", launcher_name, "-f", hostfile, "-n", str(spec.resources.ranks)]
 
 
 LAUNCHER = Launcher(

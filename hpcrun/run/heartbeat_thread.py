@@ -91,7 +91,7 @@ class Heartbeat:
         if wait:
             record |= {"waits": str(wait), "waited_seconds": round(time.perf_counter() - wait.start_time, 3)}
         if not ended:
-            record["at"] = script_position(deep=wait is None)
+            record["at"] = script_position(with_library_function=wait is None)
         for details in _details:
             with suppress(Exception):  # write a heartbeat without details
                 record |= details()

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 METRICS_FILE = "metrics.jsonl"
 _TIMING_KEYS = ("images_per_second", "seconds")
-_clock = [time.perf_counter()]  # of the last epoch's end
-_is_first = [True]
+_epoch_end_time = [time.perf_counter()]  # in a list, so that log_metrics can replace it
+_is_first_call = [True]
 
 
 def log_metrics(epoch: int, epochs: int | None = None, **metrics: Any) -> None:
@@ -31,17 +31,17 @@ def log_metrics(epoch: int, epochs: int | None = None, **metrics: Any) -> None:
             all ranks together, `seconds` the duration (default: since the last call).
     """
     now = time.perf_counter()
-    seconds, _clock[0] = round(now - _clock[0], 3), now
+    seconds, _epoch_end_time[0] = round(now - _epoch_end_time[0], 3), now
     if find_rank() > 0:
         return
     metrics = {**metrics, "seconds": metrics.get("seconds", seconds)}
     printed_metrics = {name: value for name, value in metrics.items() if name not in _TIMING_KEYS}
     print_epoch(epoch, epochs, printed_metrics, to_json(metrics.get("images_per_second")))
     if folder := run_dir():
-        if _is_first[0]:
+        if _is_first_call[0]:
             remove_repeated_epochs(folder, (0, epoch - 1))
         append_epoch(folder, {"epoch": epoch, "epochs": epochs, **metrics})
-    _is_first[0] = False
+    _is_first_call[0] = False
 
 
 def print_epoch(epoch: int, epochs: int | None, metrics: dict[str, Any], rate: float | None, step: str = "") -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_POINTS = 128
 """Maximum number of points of the loss and rate curves; at this number, every second point is dropped."""
 
-SECONDS_BETWEEN = 1.0
+SECONDS_BETWEEN_POINTS = 1.0
 """Initial interval between two points."""
 
 
@@ -48,7 +48,7 @@ class Progress:
         # time, and waited seconds so far, at the end of the last step
         self._last_step: tuple[float, float] | None = None
         self._points: list[list[float | None]] = []
-        self._between = SECONDS_BETWEEN
+        self._between = SECONDS_BETWEEN_POINTS
         self.start()
 
     def start(self) -> None:

@@ -18,12 +18,12 @@ _LIBRARY_PATHS = tuple(
 )
 
 
-def script_position(frame: FrameType | None = None, *, deep: bool = True) -> str:
+def script_position(frame: FrameType | None = None, *, with_library_function: bool = True) -> str:
     """Return the position of a thread in the user's script: `train.py:41 in load`.
 
     Args:
         frame: The thread's innermost frame (default: the main thread's).
-        deep: Whether to add the innermost function, if it belongs to a library.
+        with_library_function: Whether to add the innermost function, if it belongs to a library.
     """
     frame = frame or sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  (documented)
     if frame is None:
@@ -33,7 +33,7 @@ def script_position(frame: FrameType | None = None, *, deep: bool = True) -> str
         user_frame = user_frame.f_back
     if user_frame.f_code.co_filename.startswith(_LIBRARY_PATHS):
         return f"{_format_frame(innermost)}, outside of the script"
-    library_position = "" if user_frame is innermost or not deep else f" ({_format_frame(innermost)})"
+    library_position = "" if user_frame is innermost or not with_library_function else f" ({_format_frame(innermost)})"
     return _format_frame(user_frame) + library_position
 
 

@@ -43,7 +43,7 @@ class CommandResult:
         return self.out if self.code == 0 else ""
 
     @property
-    def combined(self) -> str:
+    def combined_output(self) -> str:
         """The text on stdout and stderr, because some programs print results to stderr; empty if the command failed."""
         return f"{self.out}\n{self.err}" if self.code == 0 else ""
 

@@ -93,7 +93,7 @@ def _find_obstacles(resources: Resources, partition: SlurmPartition) -> list[Obs
         names = ",".join(group.names for group in partition.nodes)
         fault = f"--nodelist={resources.nodelist}: {partition_text} does not have {others}, but {names}"
         obstacles.append(Obstacle(fault, "name nodes of that partition, or leave --nodelist out", is_certain=True))
-    obstacles += _find_excluded(resources, properties.get("Nodes", ""), partition_text)
+    obstacles += _find_exclude_obstacles(resources, properties.get("Nodes", ""), partition_text)
     obstacles = obstacles or [
         Obstacle(*fault, is_certain=False) for fault in policy_limits.find_violations(resources, partition_text)
     ]
@@ -132,7 +132,7 @@ def _foreign_nodes(nodelist: str, partition: SlurmPartition) -> str:
     return fold_hosts(name for name in expand_nodelist(nodelist) if name not in partition_nodes)
 
 
-def _find_excluded(resources: Resources, nodes: str, partition_text: str) -> list[Obstacle]:
+def _find_exclude_obstacles(resources: Resources, nodes: str, partition_text: str) -> list[Obstacle]:
     """Return an obstacle if ``--exclude`` leaves a partition too few nodes; empty if ``--exclude`` names a file."""
     exclude = resources.exclude or ""
     if not exclude or "/" in exclude or nodes in {"", "(null)"}:

@@ -95,7 +95,7 @@ def launch_options(spec: JobSpec) -> list[str]:
         no_packages=bool(runtime and not runtime.command),
         trains_alone=spec.trains_alone,
         framework=(framework := frameworks.launch_option(spec)),
-        cyclic=framework == "tensorflow" and launchers.places_cyclically(spec),
+        cyclic=framework == "tensorflow" and launchers.distributes_cyclically(spec),
         strict=spec.strict and ranks > 1,
     )
 

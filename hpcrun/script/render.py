@@ -31,7 +31,7 @@ def render(spec: JobSpec) -> str:
         HpcrunError: A template is wrong; the message contains the file and line.
     """
     spec = replace(spec, secrets=("***",) * len(spec.secrets))
-    program, ranks, spec = starter.program(spec), spec.resources.ranks, node_launch.for_launcher(spec)
+    program, ranks, spec = starter.program(spec), spec.resources.ranks, node_launch.launcher_spec(spec)
     launch = quoting.launch_line(launchers.build_launch_command(spec))
     has_starter = spec.launch in node_launch.STARTERS
     context: dict[str, Any] = {

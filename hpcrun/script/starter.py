@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcrun.node_launch import STARTERS, count_own_words, for_launcher
+from hpcrun.node_launch import STARTERS, count_own_words, launcher_spec
 from hpcrun.script.quoting import quote_word, quote_words
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def starter(spec: JobSpec) -> tuple[str, int]:
     if spec.launch not in STARTERS:
         return "", 0
     argv = spec.tasks[0].argv if spec.tasks else spec.argv
-    nodes = for_launcher(spec).resources.ranks
+    nodes = launcher_spec(spec).resources.ranks
     ranks = spec.resources.ranks // nodes
     multi_gpu_option = "--multi_gpu " if nodes * ranks > 1 else ""  # by torchrun, also on CPUs
     options = {

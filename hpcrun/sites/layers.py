@@ -203,7 +203,7 @@ def remove_layer(name: str) -> Layer:
 def lock_layers() -> Iterator[None]:
     """Lock the list of layers against changes by other commands of this user."""
     folder = paths.user_data_folder("sites")
-    permissions.make_own_folder(folder, private=True)
+    permissions.make_own_folder(folder, is_private=True)
     with open(folder / ".lock", "w", opener=permissions.opener) as lock_file:
         with suppress(OSError):  # some shared file systems have no locks
             fcntl.flock(lock_file, fcntl.LOCK_EX)
@@ -237,7 +237,7 @@ def _require_new_name(name: str) -> None:
 @contextmanager
 def _create_staging_folder() -> Iterator[Path]:
     parent_folder = paths.user_data_folder("sites")
-    permissions.make_own_folder(parent_folder, private=True)
+    permissions.make_own_folder(parent_folder, is_private=True)
     _remove_expired(parent_folder.glob(".new-*"))  # left by killed commands
     _remove_expired(folder for folder in parent_folder.glob("*") if not (folder / "current").is_symlink())
     staging_folder = Path(tempfile.mkdtemp(prefix=".new-", dir=parent_folder))

@@ -12,7 +12,7 @@ from hpcrun.field_checks import FieldError, check_fields, require_names, require
 from hpcrun.launchers import custom
 from hpcrun.resources import Resources, require_sbatch_option
 from hpcrun.sites.limits import FORBID_UNKNOWN_KEYS, Limits
-from hpcrun.sites.partition import LEVELS, Partition, equal_fields, matching_levels, unequal_keys
+from hpcrun.sites.partition import LEVELS, Partition, common_settings, matching_levels, unequal_keys
 from hpcrun.sites.software_tables import Conda, Container, Spack
 from hpcrun.sites.tables import (
     Cuda,
@@ -226,8 +226,8 @@ class Site:
                 )
             merged_site = replace(
                 merged_site,
-                defaults=equal_fields(merged_site.defaults, other.defaults),
-                limits=equal_fields(merged_site.limits, other.limits),
+                defaults=common_settings(merged_site.defaults, other.defaults),
+                limits=common_settings(merged_site.limits, other.limits),
             )
         merged_values = {attribute.name: getattr(merged_site, attribute.name) for attribute in fields(Site)}
         return ResolvedSite(**{**merged_values, **{table: {} for table in LEVELS}}, declared=self)

@@ -87,7 +87,7 @@ class Partition(Limits):
     prepend_path: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Folders to prepend to LD_LIBRARY_PATH, PATH or the like; each list replaces the site's."""
     python: str | None = None
-    """Python interpreter of the jobs. Each of python, venv, uv and conda.env replaces all four of the site."""
+    """Python interpreter of the jobs. A value of python, venv, uv or conda.env replaces all four of these keys."""
     venv: str | None = None
     """Python virtual environment that jobs activate."""
     uv: str | None = None
@@ -148,7 +148,7 @@ def _merge_value(upper_value: Any, lower_value: T) -> T:
     return upper_value  # type: ignore[no-any-return]
 
 
-def equal_fields(settings: Settings, other_settings: Settings) -> Settings:
+def common_settings(settings: Settings, other_settings: Settings) -> Settings:
     """Return settings with the values that two settings have in common; all other fields have their defaults."""
     return type(settings)(
         **{

@@ -161,10 +161,12 @@ def _raise_not_allowed(refused_sources: list[tuple[Source, str]], site: str | No
     from hpcrun.sites.layer_files import escape_invisible
 
     folders = {folder for _, folder in paths.config_layers()}
-    names_site = site is not None and all(
+    is_site_named = site is not None and all(
         source.file.parent in folders for source, _ in refused_sources
     )  # the site was given by name, not by path
-    name = site if names_site else escape_invisible(" ".join(quote(str(source.file)) for source, _ in refused_sources))
+    name = (
+        site if is_site_named else escape_invisible(" ".join(quote(str(source.file)) for source, _ in refused_sources))
+    )
     lines = [escape_invisible(f"{source.file} is not used: {why}") for source, why in refused_sources]
     raise NotAllowedError("\n".join(lines), hint=f"hpcrun site allow {name} shows it and asks whether to use it")
 
@@ -207,7 +209,7 @@ def _require_private(file: Path) -> Path:
 
 
 def _write_record(file: Path, content: dict[str, Any]) -> None:
-    permissions.make_own_folder(file.parent, private=True)
+    permissions.make_own_folder(file.parent, is_private=True)
     _require_private(file.parent)
     paths.write_atomically(file, json.dumps(content, indent=1).encode())
 

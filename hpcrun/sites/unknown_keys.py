@@ -100,9 +100,9 @@ def _similar_keys(table: tuple[str, ...], unknown_key: str, value: Any) -> list[
     min_score = 1 if 1 in scores.values() else 1 / 3
     similar_keys = sorted((key for key in scores if scores[key] >= min_score), key=lambda key: -scores[key])
     if not similar_keys:  # a misspelled key of a table within this table: partion for defaults.partition
-        last_words = [key.rpartition(".")[2] for key in keys_of_type]
-        closest_word = closest_match(unknown_key, last_words)
-        similar_keys = [key for key, word in zip(keys_of_type, last_words, strict=True) if word == closest_word]
+        last_key_parts = [key.rpartition(".")[2] for key in keys_of_type]
+        closest_word = closest_match(unknown_key, last_key_parts)
+        similar_keys = [key for key, word in zip(keys_of_type, last_key_parts, strict=True) if word == closest_word]
     correct_key = closest_match(unknown_key, valid_keys(table))
     if correct_key and not same_name_keys and (correct_key in keys_of_type or not similar_keys):
         return [correct_key]

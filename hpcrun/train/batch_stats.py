@@ -42,7 +42,7 @@ def combine_over_ranks(local_stats: Data, share: Data) -> Data:
     Raises:
         HpcrunError: XLA compiles the step (on TensorFlow), or Keras's backend cannot train.
     """
-    backends = {"tensorflow": _on_tensorflow, "torch": _on_torch, "jax": _on_jax}
+    backends = {"tensorflow": _combine_on_tensorflow, "torch": _combine_on_torch, "jax": _combine_on_jax}
     if (backend := keras.backend.backend()) not in backends:
         raise _keep_message(HpcrunError(f"batch statistics cannot be synchronized on Keras's backend {backend}"))
     return backends[backend](local_stats, share)
@@ -89,7 +89,7 @@ def backpropagate(local_stats: Array, combined_stats: Array, share: Array, gradi
     return local_gradient
 
 
-def _on_tensorflow(local_stats: Data, share: Data) -> Data:
+def _combine_on_tensorflow(local_stats: Data, share: Data) -> Data:
     import tensorflow as tf
 
     if is_compiled_by_xla():
@@ -112,7 +112,7 @@ def _on_tensorflow(local_stats: Data, share: Data) -> Data:
     return combine_differentiably(local_stats, share)
 
 
-def _on_torch(local_stats: Data, share: Data) -> Data:
+def _combine_on_torch(local_stats: Data, share: Data) -> Data:
     # Keras infers shapes on the device "meta", on which nothing can be computed.
     return local_stats if local_stats.device.type == "meta" else _torch_function().apply(local_stats, share)
 
@@ -135,7 +135,7 @@ def _torch_function() -> Data:
     return CombineStatistics
 
 
-def _on_jax(local_stats: Data, share: Data) -> Data:
+def _combine_on_jax(local_stats: Data, share: Data) -> Data:
     import jax
 
     # JAX refuses ordered callbacks inside a custom_vjp, but not before it or in its backward pass.

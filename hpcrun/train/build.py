@@ -73,7 +73,7 @@ def _build_by_calling(model: keras.Model, batch: Data) -> None:
     # A model with known outputs needs no tracing, which takes 1 s for ResNet-50.
     outputs = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
     x, y, sample_weight, y_pred = keras.tree.map_structure(
-        lambda s: None if s is None else _one_sample(s.shape, keras.backend.standardize_dtype(s.dtype)),
+        lambda s: None if s is None else _placeholder_sample(s.shape, keras.backend.standardize_dtype(s.dtype)),
         (*keras.utils.unpack_x_y_sample_weight(batch), outputs),
     )
     if model.loss is not None and not model._compile_loss.built:  # noqa: SLF001
@@ -85,5 +85,5 @@ def _build_by_calling(model: keras.Model, batch: Data) -> None:
         model.optimizer.build(model.trainable_variables)
 
 
-def _one_sample(shape: Sequence[int | None], dtype: str) -> Data:
+def _placeholder_sample(shape: Sequence[int | None], dtype: str) -> Data:
     return keras.ops.zeros([1, *(d or 1 for d in shape[1:])], dtype)

@@ -50,7 +50,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         position: The position at which the `fit` continues.
         arrays: The arrays of the file, on rank 0.
         user_callbacks: The user's callbacks.
-        number: Number of the `fit` in the script, from 0.
+        fit_number: Number of the `fit` in the script, from 0.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         position: TrainingPosition,
         arrays: dict[str, Array],
         user_callbacks: Sequence[Keras],
-        number: int,
+        fit_number: int,
     ) -> None:
         super().__init__()
-        self.file, self.position, self.user_callbacks, self.number = file, position, user_callbacks, number
+        self.file, self.position, self.user_callbacks, self.number = file, position, user_callbacks, fit_number
         self._arrays, self._last_write = arrays, time.monotonic()
         self._signals = StopSignals(self._request_exit)
 
@@ -71,11 +71,11 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         """Record stop signals inside the block, so that they do not end the process."""
         with self._signals:
             yield
-        if self._received_signal:  # the `fit` is complete, but the script must stop
-            signal.raise_signal(self._received_signal)
+        if self._signal_number:  # the `fit` is complete, but the script must stop
+            signal.raise_signal(self._signal_number)
 
     @property
-    def _received_signal(self) -> int:
+    def _signal_number(self) -> int:
         """The number of the stop signal that this rank received; 0 without one."""
         return self._signals.received
 
@@ -109,7 +109,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     def stop_requested(self) -> bool:
         """Return whether a rank received a stop signal; equal on all ranks after a step."""
         reducers = self._model.training_state.reducers
-        return any(reducer.exit_agreed for reducer in reducers) if reducers else bool(self._received_signal)
+        return any(reducer.exit_agreed for reducer in reducers) if reducers else bool(self._signal_number)
 
     def write_and_exit(self) -> None:
         """Write the checkpoint after a step, and exit. Collective."""
@@ -122,7 +122,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         is_due = world().rank == 0 and time.monotonic() - self._last_write > SECONDS_BETWEEN_CHECKPOINTS
         must_stop, must_write = (
             any(flags)
-            for flags in zip(*checked_allgather("the end of an epoch", (self._received_signal, is_due)), strict=True)
+            for flags in zip(*checked_allgather("the end of an epoch", (self._signal_number, is_due)), strict=True)
         )
         self.position.epoch, self.position.batch = epoch + 1, 0
         self.position.stopped = bool(self.model.stop_training)
@@ -134,7 +134,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Write the final state of this `fit`, so that a later start of the job does not repeat it."""
         self._write()
-        if any(checked_allgather("the end of training", self._received_signal)):
+        if any(checked_allgather("the end of training", self._signal_number)):
             self._exit_job()
 
     def is_resumed(self) -> bool:
@@ -158,9 +158,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         return history
 
     def _exit_job(self) -> None:
-        signals_and_files = checked_allgather(
-            "the signal that ends the job", (self._received_signal, self.file.exists())
-        )
+        signals_and_files = checked_allgather("the signal that ends the job", (self._signal_number, self.file.exists()))
         signal_number = max(signal_number for signal_number, _ in signals_and_files)
         position_text = f"epoch {self.position.epoch + 1}, after {self.position.batch} batches"
         text = f"stopped by {signal.Signals(signal_number).name} in {position_text}"

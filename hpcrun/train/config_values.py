@@ -47,18 +47,20 @@ def _is_lambda(value: Keras) -> bool:
     return has_no_class or value.get("class_name") == "__lambda__"
 
 
-def comparable(value: Keras) -> object:
+def to_comparable(value: Keras) -> object:
     """Convert a value to JSON values, without parts that may differ between equivalent models."""
     if isinstance(value, dict) and str(value.get("class_name")).endswith("DTypePolicy"):
-        return comparable(
+        return to_comparable(
             list(value["config"].items())
         )  # dtype policies are equal if their configurations are equal, regardless of their names
     if isinstance(value, dict):
-        return {str(key): comparable(item) for key, item in sorted(value.items(), key=str) if key not in _IGNORED_KEYS}
+        return {
+            str(key): to_comparable(item) for key, item in sorted(value.items(), key=str) if key not in _IGNORED_KEYS
+        }
     if isinstance(value, list | tuple):
-        return [comparable(item) for item in value]
+        return [to_comparable(item) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted(json.dumps(comparable(item)) for item in value)
+        return sorted(json.dumps(to_comparable(item)) for item in value)
     if isinstance(value, np.ndarray):
         return [str(value.dtype), list(value.shape), zlib.crc32(np.ascontiguousarray(value).tobytes())]
     return (
@@ -77,13 +79,13 @@ def _comparable_scalar(value: float | str | np.generic | None) -> object:
 
 
 def _comparable_numbers(values: Iterable[object]) -> list[object]:
-    return [comparable(value) for value in values if isinstance(value, int | float)]
+    return [to_comparable(value) for value in values if isinstance(value, int | float)]
 
 
 def _describe_object(value: Keras) -> object:
     """Return values that identify an object, because repr() may contain a memory address."""
     if isinstance(value, functools.partial):
-        return ["partial", _describe_object(value.func), comparable(value.args), comparable(value.keywords)]
+        return ["partial", _describe_object(value.func), to_comparable(value.args), to_comparable(value.keywords)]
     if code := getattr(value, "__code__", None):  # all lambdas have the same name
         closure = [cell.cell_contents for cell in value.__closure__ or () if cell != _EMPTY_CELL]
         return [
@@ -96,5 +98,5 @@ def _describe_object(value: Keras) -> object:
             _comparable_numbers(closure),
         ]
     if hasattr(value, "get_config") and not isinstance(value, type):
-        return [type(value).__name__, comparable(config_of(value))]
+        return [type(value).__name__, to_comparable(config_of(value))]
     return [type(value).__name__, getattr(value, "__name__", "")]

@@ -66,7 +66,7 @@ def _combine_step_results(
     """Combine the results of a custom step over the ranks: metrics as sums, other values as means of the last batch.
 
     Args:
-        logs: Results of the step on this rank, by any names.
+        logs: Results of the step on this rank, by name.
         local_metrics: Metrics of this rank.
         global_metrics: Metrics of all ranks.
         share: This rank's share of the last batch, its weight in values that are not metrics; 0 if it had no sample.
@@ -75,7 +75,7 @@ def _combine_step_results(
     hint = "let the step return a single number for a batch, such as a mean"
     require_agreement({f"shape of the result {name!r}": value.shape for name, value in values.items()}, hint)
     equal_metrics = (
-        {name: [m for m in local_metrics if _is_close(local_metrics[m], logs[name])] for name in logs}
+        {name: [m for m in local_metrics if _are_close(local_metrics[m], logs[name])] for name in logs}
         if share > 0
         else None
     )
@@ -104,6 +104,6 @@ def _flatten(logs: Mapping[str, Data]) -> dict[str, Data]:
     return flat
 
 
-def _is_close(result: Data, other_result: Data) -> bool:
+def _are_close(result: Data, other_result: Data) -> bool:
     result, other_result = (np.asarray(keras.ops.convert_to_numpy(value)) for value in (result, other_result))
     return result.shape == other_result.shape and np.allclose(result, other_result, rtol=1e-5, atol=0, equal_nan=True)

@@ -12,7 +12,7 @@ from hpcrun.train.backends import reraise_original
 from hpcrun.train.build import build, is_custom_step
 from hpcrun.train.callbacks import callbacks_on_this_rank, wrap_user_callbacks
 from hpcrun.train.checkpoint import open_checkpoint
-from hpcrun.train.config_values import comparable
+from hpcrun.train.config_values import to_comparable
 from hpcrun.train.data.arrays import are_arrays
 from hpcrun.train.data.inputs import announce_local_batches, shard_input
 from hpcrun.train.fit_callbacks import create_fit_callbacks, keras_verbose
@@ -158,7 +158,7 @@ class Model(ModelWrapper):
                 "number of batches in an epoch": (training.steps, steps_per_epoch),
                 "batch size": batch_size,
                 "validation": (validation_data is None, str(validation_freq), validation_steps),
-                **({"shuffle": bool(shuffle), "class_weight": comparable(class_weight)} if distribute else {}),
+                **({"shuffle": bool(shuffle), "class_weight": to_comparable(class_weight)} if distribute else {}),
             },
             "call fit with the same arguments and data sets of the same size on all ranks",
         )

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.config_values import comparable, config_of
+from hpcrun.train.config_values import config_of, to_comparable
 from hpcrun.train.gradients.optimizer import find_optimizers
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import checked_allgather
@@ -49,7 +49,7 @@ def check_same_model(model: keras.Model) -> None:
     differing_keys = [
         key
         for key in dict.fromkeys(key for settings_of_rank in all_settings for key in settings_of_rank)
-        if not _is_same(key, all_settings)
+        if not _has_equal_values(key, all_settings)
     ]
     require_agreement(
         {key: local_settings[key] for key in differing_keys[:_MAX_LISTED] if key in local_settings}, _HINT
@@ -80,7 +80,7 @@ def _format_rates(rates: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:
     return ", ".join(f"{rate:.6g}" for rate in rates)
 
 
-def _is_same(key: str, all_settings: list[dict[str, object]]) -> bool:
+def _has_equal_values(key: str, all_settings: list[dict[str, object]]) -> bool:
     settings_of_rank_0 = all_settings[0]
     return all(
         (key in settings_of_rank, settings_of_rank.get(key)) == (key in settings_of_rank_0, settings_of_rank_0.get(key))
@@ -96,12 +96,12 @@ def _settings(model: keras.Model) -> Iterator[tuple[str, object]]:
         yield f"class of layer {number}", class_name
         if not isinstance(layer, keras.Model):  # _flatten_layers also yields the layers of nested models
             for key, value in config_of(layer).items():
-                yield f"{key} of layer {number}, {class_name}", comparable(value)
+                yield f"{key} of layer {number}, {class_name}", to_comparable(value)
     compile_config = getattr(model, "_compile_config", None)
     for key, value in getattr(compile_config, "config", {}).items():
         if key not in {"optimizer", "jit_compile", "run_eagerly", "steps_per_execution", "auto_scale_loss"}:
-            yield key, comparable(value)
+            yield key, to_comparable(value)
     for optimizer in find_optimizers(model):
         yield "optimizer", type(optimizer).__name__
         for key, value in config_of(optimizer).items():
-            yield f"{key} of the optimizer {type(optimizer).__name__}", comparable(value)
+            yield f"{key} of the optimizer {type(optimizer).__name__}", to_comparable(value)

@@ -31,10 +31,10 @@ def predict_batches(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
     shards = shard_predict_input(x)
     with reraise_original():
         local_predictions, positions = model.predict(shards.x, **kwargs)
-    is_sample = positions >= 0
+    is_real_sample = positions >= 0
     all_predictions, all_positions = zip(
         *world().comm.allgather(
-            (keras.tree.map_structure(lambda a: a[is_sample], local_predictions), positions[is_sample])
+            (keras.tree.map_structure(lambda a: a[is_real_sample], local_predictions), positions[is_real_sample])
         ),
         strict=True,
     )

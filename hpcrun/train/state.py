@@ -73,7 +73,7 @@ def broadcast_built_variables(model: keras.Model) -> bool:
     )
     local_specs = [(tuple(v.shape), v.dtype) for v in (*variables, *optimizer_state)]
     # Optimizer state may be nonzero: counters (iterations, loss scale steps), or ScheduleFreeAdamW's copies of weights.
-    has_begun = any(_has_begun(v) for v in optimizer_state)
+    has_begun = any(_is_nonzero(v) for v in optimizer_state)
     checked_barrier()
     models_are_equal, have_begun = zip(
         *this_rank.comm.allgather((local_specs == this_rank.comm.bcast(local_specs), has_begun)), strict=True
@@ -105,7 +105,7 @@ def broadcast_built_variables(model: keras.Model) -> bool:
     return True
 
 
-def _has_begun(variable: keras.Variable) -> bool:
+def _is_nonzero(variable: keras.Variable) -> bool:
     """Return whether an optimizer's variable is nonzero, and therefore may differ between ranks."""
     if variable.shape == () and "int" not in variable.dtype:  # a learning rate, compared separately
         return False

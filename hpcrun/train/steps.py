@@ -86,14 +86,14 @@ def wrap_steps(model: keras.Model) -> None:
     if hasattr(model, "training_state"):
         return
     model.training_state = TrainingState()
-    on_shard = _on_shard_stateless if keras.backend.backend() == "jax" else _on_shard
-    model.train_step = on_shard(model, model.train_step, trains=True)
+    accept_shards = _accept_shards_stateless if keras.backend.backend() == "jax" else _accept_shards
+    model.train_step = accept_shards(model, model.train_step, is_training=True)
     if keras.backend.backend() != "jax" and is_custom_step(
         model, "train_step"
     ):  # the loss metric of a custom step may count batches
         model.training_state.samples_seen = keras.Variable(0.0, dtype="float32", trainable=False, name="seen")
-    model.test_step = on_shard(model, model.test_step)
-    model.predict_step = _on_predict_shard(model.predict_step)
+    model.test_step = accept_shards(model, model.test_step)
+    model.predict_step = _accept_predict_shards(model.predict_step)
     # drop compiled functions, because they contain the original steps
     model.train_function = model.test_function = model.predict_function = None
     _wrap_train_function(model)
@@ -224,27 +224,27 @@ def compile_step(model: keras.Model) -> None:
         captured_step.optimizer.apply(gradients, captured_step.variables)
         return logs
 
-    model.train_step = _on_shard(model, train_step, takes_shard=True, trains=True)
+    model.train_step = _accept_shards(model, train_step, takes_shard=True, is_training=True)
     model.train_step.inner = step
     model.train_function = None
 
 
 def restore_step(model: keras.Model) -> None:
     """Undo `compile_step`, so that the training step runs without XLA."""
-    model.train_step = _on_shard(model, model.train_step.inner, trains=True)
+    model.train_step = _accept_shards(model, model.train_step.inner, is_training=True)
     model.train_function = None
 
 
-def _on_shard(model: keras.Model, step: Step, *, takes_shard: bool = False, trains: bool = False) -> Step:
-    def on_shard(data: Shard | Data) -> Keras:
+def _accept_shards(model: keras.Model, step: Step, *, takes_shard: bool = False, is_training: bool = False) -> Step:
+    def step_on_shard(data: Shard | Data) -> Keras:
         if not isinstance(data, Shard):
-            return on_shard.inner(data)  # type: ignore[attr-defined]
-        if trains and model.training_state.samples_seen is not None:
+            return step_on_shard.inner(data)  # type: ignore[attr-defined]
+        if is_training and model.training_state.samples_seen is not None:
             shard_size = keras.ops.cast(keras.ops.shape(first_rank_with_samples(data.data))[0], "float32")
             # In a batch of fewer samples than ranks, some ranks have no sample.
             model.training_state.samples_seen.assign_add(keras.ops.divide_no_nan(shard_size, data.share))
         for saved_variable, variable in zip(
-            model.training_state.weights_before if trains else (), model.variables, strict=False
+            model.training_state.weights_before if is_training else (), model.variables, strict=False
         ):
             saved_variable.assign(variable.value)
         if world().size == 1:
@@ -257,12 +257,12 @@ def _on_shard(model: keras.Model, step: Step, *, takes_shard: bool = False, trai
             variable.assign(value)
         return logs
 
-    on_shard.inner = step  # type: ignore[attr-defined]
-    return on_shard
+    step_on_shard.inner = step  # type: ignore[attr-defined]
+    return step_on_shard
 
 
-def _on_shard_stateless(model: keras.Model, step: Step, *, trains: bool = False) -> Step:  # noqa: ARG001
-    def on_shard(state: tuple[Data, ...], data: Shard | Data) -> Keras:
+def _accept_shards_stateless(model: keras.Model, step: Step, *, is_training: bool = False) -> Step:  # noqa: ARG001
+    def step_on_shard(state: tuple[Data, ...], data: Shard | Data) -> Keras:
         if not isinstance(data, Shard):
             return step(state, data)
         if world().size == 1:
@@ -271,8 +271,8 @@ def _on_shard_stateless(model: keras.Model, step: Step, *, trains: bool = False)
             logs, (*new, metrics) = step(state, data.data)
         return logs, (*new, _keep_old_metrics(data.share, metrics, state[-1]))
 
-    on_shard.inner = step  # type: ignore[attr-defined]
-    return on_shard
+    step_on_shard.inner = step  # type: ignore[attr-defined]
+    return step_on_shard
 
 
 def _keep_old_metrics(share: Data, metrics: Sequence[Data], old_metrics: Sequence[Data]) -> list[Data]:
@@ -280,7 +280,7 @@ def _keep_old_metrics(share: Data, metrics: Sequence[Data], old_metrics: Sequenc
     return [keras.ops.where(share > 0, new, old) for new, old in zip(metrics, old_metrics, strict=False)]
 
 
-def _on_predict_shard(step: Step) -> Step:
+def _accept_predict_shards(step: Step) -> Step:
     def on_predict_shard(*state_and_data: Keras) -> Keras:
         *state, data = state_and_data  # only JAX passes a state
         is_shard = isinstance(data, PredictShard)

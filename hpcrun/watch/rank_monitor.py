@@ -25,7 +25,7 @@ LONG_WAIT_HEARTBEATS = 2
 SLOW_FRACTION = 0.2
 """A rank counts as slow if it makes each step longer by this fraction."""
 
-FEW_RANKS = 16
+MAX_FREQUENTLY_READ_RANKS = 16
 """Up to this number of ranks, each update reads the heartbeats; with more ranks, they are read once per heartbeat
 interval."""
 
@@ -92,7 +92,7 @@ class RankMonitor:
         self._heartbeats = heartbeats_by_rank
         self._next_read = (
             now
-            if len(heartbeats_by_rank) <= FEW_RANKS
+            if len(heartbeats_by_rank) <= MAX_FREQUENTLY_READ_RANKS
             else now + max(heartbeat.every for heartbeat in heartbeats_by_rank.values())
         )
 

@@ -213,8 +213,8 @@ def _summarize_ranks(state: WatchState) -> str:
     )
     hosts = len({rank.heartbeat.host for rank in ranks})
     counts = {name: sum(rank.trouble == name for rank in ranks) for name in TROUBLE_STYLES}
-    troubles = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    return f"{rank_text} on {pluralize(hosts, 'host')}: {troubles or 'all ok'}"
+    trouble_counts = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    return f"{rank_text} on {pluralize(hosts, 'host')}: {trouble_counts or 'all ok'}"
 
 
 def _rank_cells(rank: RankStatus) -> tuple[str, ...]:

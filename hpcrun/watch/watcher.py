@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hpcrun.why.explanation import Explanation
 
 LOG_LINES = 200
-MAX_WAITS = 2
+MAX_LISTED_WAITS = 2
 """Maximum number of collective calls listed in the deadlock warning."""
 
 _CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -91,7 +91,7 @@ class WatchState:
         if invalid_names := [name for name, value in self.progress.metrics.items() if value is None]:
             warnings["not finite"] = f"{', '.join(invalid_names)}: not a finite number (nan or inf)"
         if waiting_ranks := {rank.heartbeat.waits: rank for rank in reversed(self.ranks) if rank.trouble == "waiting"}:
-            shown_ranks = sorted(waiting_ranks.values(), key=lambda rank: rank.heartbeat.rank)[:MAX_WAITS]
+            shown_ranks = sorted(waiting_ranks.values(), key=lambda rank: rank.heartbeat.rank)[:MAX_LISTED_WAITS]
             descriptions = [f"rank {rank.heartbeat.rank} {rank.description}" for rank in shown_ranks]
             ended_count = sum(rank.heartbeat.ended for rank in self.ranks)
             descriptions += [f"{pluralize(ended_count, 'rank')} ended"] if ended_count else []

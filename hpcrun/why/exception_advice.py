@@ -31,7 +31,7 @@ class Advice(NamedTuple):
     library: str
     code: str
     advice: str
-    general: bool
+    is_general: bool
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class RaisedException:
     file: str = ""
     code: str = ""
 
-    def find(self, *, general: bool) -> str:
+    def find(self, *, is_general: bool) -> str:
         """Return the advice of the first entry that matches the exception; empty if there is none."""
         for entry in _find_candidates(condense(self.error)):
-            if entry.general is not general or not re.search(entry.library, self.file):
+            if entry.is_general is not is_general or not re.search(entry.library, self.file):
                 continue
             if not re.search(entry.code, self.code):
                 continue
@@ -62,9 +62,9 @@ class RaisedException:
 
 
 @lru_cache(maxsize=256)
-def _find_candidates(condensed: str) -> tuple[Advice, ...]:
+def _find_candidates(condensed_text: str) -> tuple[Advice, ...]:
     """Return the entries whose pattern may match a text; cached, because tasks of a sweep often have the same text."""
-    return tuple(entry for entry in _load() if may_match(entry.pattern, condensed))
+    return tuple(entry for entry in _load() if may_match(entry.pattern, condensed_text))
 
 
 def advise(error: str, cause: str = "", file: str = "", code: str = "", hint: str = "") -> str:
@@ -78,14 +78,16 @@ def advise(error: str, cause: str = "", file: str = "", code: str = "", hint: st
         hint: The advice in the exception's message.
     """
     exception = RaisedException(error, file, code)
-    advice_on_cause = RaisedException(cause).find(general=False) if cause else ""
+    advice_on_cause = RaisedException(cause).find(is_general=False) if cause else ""
     is_quoted = "".join(hint.split())[:100] in "".join(error.split())
     quoted_hint = "" if is_quoted or not hint else f"its message says: {hint}"
-    if specific := exception.find(general=False) or advice_on_cause:
+    if specific := exception.find(is_general=False) or advice_on_cause:
         return f"{specific}; {quoted_hint}" if quoted_hint else specific
     if is_quoted and is_instruction(hint) and "Did you mean" not in hint:
         return "do what its message says"
-    return quoted_hint or advise_on_system_error(error) or advise_on_system_error(cause) or exception.find(general=True)
+    return (
+        quoted_hint or advise_on_system_error(error) or advise_on_system_error(cause) or exception.find(is_general=True)
+    )
 
 
 @cache

@@ -50,20 +50,21 @@ _RAISE = re.compile(r"raise\b(?!.*\bif\b)")
 _NOTEBOOK_CODE = re.compile(r"^-+> ?(?P<number>\d+) (?P<code>.*)$")
 
 
-def find_code(lines: Sequence[str], index: int, number: str, indent: str = "") -> str:
+def find_code(lines: Sequence[str], index: int, line_number: str, indent: str = "") -> str:
     """Return the line of code that a traceback quotes for a frame; empty if it quotes none.
 
     Args:
         lines: The log's lines.
         index: The index of the log line that describes the frame.
-        number: The line number of the code in its file.
+        line_number: The line number of the code in its file.
         indent: The indentation of each line of the traceback.
     """
     head = lines[index].removeprefix(indent)
     if head.startswith("│"):
         matches = (_BOXED_CODE.match(line) for line in lines[index + 1 : index + 12])
         code = next(
-            (match["code"].replace("│", "").strip() for match in matches if match and match["number"] == number), ""
+            (match["code"].replace("│", "").strip() for match in matches if match and match["number"] == line_number),
+            "",
         )
     elif "File" in head[:12] and index + 1 < len(lines):
         next_line = lines[index + 1].removeprefix(indent)
@@ -72,7 +73,7 @@ def find_code(lines: Sequence[str], index: int, number: str, indent: str = "") -
         code = next_line.strip() if is_code and not _CODE_MARKS.match(next_line) else ""
     else:
         matches = (_NOTEBOOK_CODE.match(line) for line in lines[index + 1 : index + 12])
-        code = next((match["code"].strip() for match in matches if match and match["number"] == number), "")
+        code = next((match["code"].strip() for match in matches if match and match["number"] == line_number), "")
     return code if len(code) <= MAX_CODE_CHARACTERS else f"{code[:MAX_CODE_CHARACTERS]} ..."
 
 
@@ -81,7 +82,7 @@ def find_condition(kind: str, lines: Sequence[str], frames: Sequence[tuple[str, 
 
     Args:
         kind: The exception's type.
-        lines: The lines of its traceback.
+        lines: The lines of the exception's traceback.
         frames: The file, line number and line of code of each frame.
     """
     if kind == "AssertionError":

@@ -38,17 +38,17 @@ def condense(text: str) -> str:
     return "\n".join(dict.fromkeys(text.lower().translate(_NO_DIGITS).split("\n")))
 
 
-def may_match(pattern: str, condensed: str) -> bool:
+def may_match(pattern: str, condensed_text: str) -> bool:
     """Return whether a text may match a pattern; False means that it certainly does not.
 
     Args:
         pattern: A regular expression.
-        condensed: The result of `condense`.
+        condensed_text: The result of `condense`.
     """
     # use loops: generators take twice as long, and this code runs for each clue
     for texts in required_literals(pattern):
         for text in texts:
-            if text in condensed:
+            if text in condensed_text:
                 break
         else:
             return False

@@ -138,18 +138,18 @@ class Log:
         text = _TIANHE_COMMANDS.sub(r"s\1: ", text)
         if without_launcher:
             text = _HYDRA_REPORT.sub("", text)
-        condensed = condense(text)
-        if _PREFIX_START.search(condensed):
+        condensed_text = condense(text)
+        if _PREFIX_START.search(condensed_text):
             text = "\n".join([_RANK_PREFIX.sub("", line, count=1) for line in text.split("\n")])
-            condensed = condense(text)
-        if _LABELLED_TRACEBACK.search(condensed):
-            text, condensed = _without_labels(text, condensed)
+            condensed_text = condense(text)
+        if _LABELLED_TRACEBACK.search(condensed_text):
+            text, condensed_text = _without_labels(text, condensed_text)
         if "\n, line " in text or ", \nline " in text:
             text = _WRAPPED_FRAME.sub(_join_frame, text)
         if "╰──" in text:
             text = _unwrap_messages(text)
-            condensed = condense(text)
-        return cls(str(file.relative_to(run.directory)), lines, text, condensed)
+            condensed_text = condense(text)
+        return cls(str(file.relative_to(run.directory)), lines, text, condensed_text)
 
     @cached_property
     def text(self) -> str:
@@ -159,7 +159,7 @@ class Log:
         return _WARNING.sub("", self.full_text)
 
     @cached_property
-    def condensed(self) -> str:
+    def condensed_text(self) -> str:
         """The condensed text without harmless warnings, see `hpcrun.why.literals.condense`."""
         return self.full_condensed if self.text is self.full_text else condense(self.text)
 
@@ -174,7 +174,7 @@ class Log:
         return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]} ..."
 
 
-def _without_labels(text: str, condensed: str) -> tuple[str, str]:
+def _without_labels(text: str, condensed_text: str) -> tuple[str, str]:
     """Return a text and its condensed form without labels that a launcher or logger writes before lines, such as hosts.
 
     Labels are recognised in tracebacks: all lines of a traceback have the same label, except for digits.
@@ -182,7 +182,7 @@ def _without_labels(text: str, condensed: str) -> tuple[str, str]:
     heads, frames = ({_without_digits(label) for label in pattern.findall(text)} for pattern in _LABELS)
     labels = heads & frames
     if not labels:
-        return text, condensed
+        return text, condensed_text
     choices = "|".join(sorted((re.escape(label).replace("0", r"\d+") for label in labels), reverse=True))
     text = re.sub(f"^(?:{choices})", "", text, flags=re.MULTILINE)
     return text, condense(text)
@@ -194,7 +194,7 @@ def _join_frame(match: re.Match[str]) -> str:
 
 
 def _unwrap_messages(text: str) -> str:
-    """Join each message that rich wrapped below a traceback's box to one line, followed by empty lines."""
+    """Join each message that the package rich wrapped below a traceback's box to one line, followed by empty lines."""
     lines = text.split("\n")
     for index, box in enumerate(lines[:-1]):
         if not box.startswith("╰──"):

@@ -51,9 +51,9 @@ def _find(message: str, *kinds: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _find_candidates(kind: str, condensed: str) -> tuple[dict[str, str], ...]:
+def _find_candidates(kind: str, condensed_text: str) -> tuple[dict[str, str], ...]:
     """Return the entries whose pattern may match a text; cached, because tasks of a sweep often have the same text."""
-    return tuple(entry for entry in _load(kind) if may_match(entry["pattern"], condensed))
+    return tuple(entry for entry in _load(kind) if may_match(entry["pattern"], condensed_text))
 
 
 @cache

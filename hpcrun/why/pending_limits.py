@@ -82,17 +82,23 @@ def _find_policies(facts: JobFacts, slurm: SlurmClient, job: PendingJob) -> Pend
     limits = slurm_policies.query_limits(slurm, facts.reason, qos=[job.qos, partition_qos], account=job.account)
     gpus = sum(parse_gres(job.gres.replace("gres:", "").replace("gres/", "")).values())
     total = gpus * int(job.nodes) if job.nodes.isdecimal() else gpus
-    requested = {"node": job.nodes, "cpu": job.cores, "gres/gpu": str(total), "mem": job.memory, "time": job.limit}
-    request = " ".join(f"{name}={value}" for name, value in requested.items())
+    requested_amounts = {
+        "node": job.nodes,
+        "cpu": job.cores,
+        "gres/gpu": str(total),
+        "mem": job.memory,
+        "time": job.limit,
+    }
+    request = " ".join(f"{name}={value}" for name, value in requested_amounts.items())
     evidence = tuple(Evidence("sacctmgr", f"{limit}; this job requests {request}") for limit in limits)
-    exceeded_limits = [most for limit in limits for most in _LIMIT.findall(limit) if _exceeds(requested, *most)]
+    exceeded_limits = [most for limit in limits for most in _LIMIT.findall(limit) if _exceeds(requested_amounts, *most)]
     hint = "request at most " + ", ".join(f"{name}={most}" for name, most in exceeded_limits) if exceeded_limits else ""
     return PendingLimits(evidence, hint, bool(exceeded_limits))
 
 
-def _exceeds(requested: dict[str, str], name: str, maximum: str) -> bool:
+def _exceeds(requested_amounts: dict[str, str], name: str, maximum: str) -> bool:
     """Return whether a single job requests more of a resource than its limit."""
-    return requested.get(name, "").isdecimal() and int(requested[name]) > int(maximum)
+    return requested_amounts.get(name, "").isdecimal() and int(requested_amounts[name]) > int(maximum)
 
 
 def _describe_nodes(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from hpcrun.why.log_end import Log
 
-MAX_MESSAGE = 400
+MAX_MESSAGE_CHARACTERS = 400
 
 _TRACEBACK_START = re.compile(r"^.{0,80}?Traceback \(most recent call last\)(?::(?: \(RANK \d+\))?\s*$| ─+╮$|$)")
 _FRAME = re.compile(
@@ -275,7 +275,7 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         )
         operation, hint = _find_operation("\n".join(lines[index : end_index + 1])), find_hint(lines, index, end_index)
         return PythonError(
-            name, text[:MAX_MESSAGE], file, number, start, last, end_index,
+            name, text[:MAX_MESSAGE_CHARACTERS], file, number, start, last, end_index,
             hint=hint, code=code, operation=operation, ignored=ignored, in_thread=in_thread,
             raised_in=raised_in,
         )  # fmt: skip

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RELATED_LINES = 1
 """Maximum number of ordinary lines between a message and a later exception that it may have caused."""
 
-STEPS_AFTER = 3
+MIN_PROGRESS_LINES = 3
 """Number of lines of progress after a message that show that the message did not end the program."""
 
 RELATED_ERRORS = 5
@@ -103,7 +103,7 @@ def _find_matches(
     texts = [
         LogText(log, log.full_text, find_patterns(name, log.full_condensed))
         if warnings
-        else LogText(log, log.text, find_patterns(name, log.condensed))
+        else LogText(log, log.text, find_patterns(name, log.condensed_text))
         for log in facts.logs
     ]
     matching_patterns = frozenset[str]().union(*(text.patterns for text in texts))
@@ -181,7 +181,7 @@ def _shows_progress_after(match: Match, facts: JobFacts) -> bool:
 def _shows_progress(lines: Iterable[str]) -> bool:
     """Return whether lines of a log show progress of the program."""
     steps = (line for line in lines if _PROGRESS.search(line))
-    return len(list(islice(steps, STEPS_AFTER))) == STEPS_AFTER
+    return len(list(islice(steps, MIN_PROGRESS_LINES))) == MIN_PROGRESS_LINES
 
 
 def _is_in_exception(matches: Sequence[Match], facts: JobFacts) -> bool:

@@ -263,7 +263,7 @@ def _may_match(pattern: str, texts: Sequence[LogText]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def find_patterns(name: str, condensed: str) -> frozenset[str]:
+def find_patterns(name: str, condensed_text: str) -> frozenset[str]:
     """Return the log patterns of a table that may match a text; cached, as tasks of a sweep often have equal texts."""
     clues = (clue for signature in load_table(name) for clue in signature.clues)
-    return frozenset(clue["log"] for clue in clues if "log" in clue and may_match(clue["log"], condensed))
+    return frozenset(clue["log"] for clue in clues if "log" in clue and may_match(clue["log"], condensed_text))

@@ -53,7 +53,7 @@ class TaskGroup:
             return self.example.headline
         outcome = _PLURAL_OUTCOMES.get(self.example.outcome, self.example.outcome)
         tasks = f"{len(self.tasks)} tasks of {self.example.run.name} ({abbreviate_task_ids(self.tasks)})"
-        causes = {_cause(explanation) for explanation in self.explanations}
+        causes = {_describe_cause(explanation) for explanation in self.explanations}
         if len(causes) == 1:
             return f"{tasks} {outcome}{self.example.reason}"
         return f"{tasks} {outcome}{self.example.reason.replace(self.example.diagnosis.summary, _merge(causes))}"
@@ -72,12 +72,12 @@ def group_tasks(explanations: Iterable[Explanation]) -> list[TaskGroup]:
     """
     groups: dict[tuple[str, str, str], list[Explanation]] = {}
     for explanation in explanations:
-        key = (explanation.outcome, explanation.diagnosis.name, _NUMBER.sub("0", _cause(explanation)))
+        key = (explanation.outcome, explanation.diagnosis.name, _NUMBER.sub("0", _describe_cause(explanation)))
         groups.setdefault(key, []).append(explanation)
     return sorted((TaskGroup(tuple(members)) for members in groups.values()), key=_sort_key)
 
 
-def _cause(explanation: Explanation) -> str:
+def _describe_cause(explanation: Explanation) -> str:
     return explanation.diagnosis.cause or explanation.diagnosis.summary
 
 

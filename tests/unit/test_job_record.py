@@ -69,6 +69,6 @@ def test_scripts_of_an_old_version_do_not_trap_the_signal_of_a_stop():
 
 def test_a_path_is_replaced_in_all_values():
     text = '{"argv": ["/a/x.py"], "tasks": [{"values": [["n", "/a"]], "argv": []}], "site": {"name": "/a"}, "/a": 1}'
-    moved = parse_record_text(JobRecord, text).relocated(Path("/a"), Path("/b"))
+    moved = parse_record_text(JobRecord, text).with_replaced_path(Path("/a"), Path("/b"))
     assert (moved.argv, moved.tasks[0].values) == (["/b/x.py"], [("n", "/b")])
     assert (moved.site.name, moved.all_values["/a"]) == ("/b", 1)

@@ -14,7 +14,7 @@ import pytest
 
 import hpcrun
 from hpcrun import paths, sweep
-from hpcrun.cli.follow_sweep import until_ended
+from hpcrun.cli.follow_sweep import poll_until_all_ended
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import poll_backoff, rebuild, run_selection, sweep_tasks
 from hpcrun.schedulers import slurm
@@ -367,7 +367,7 @@ def test_an_exit_record_is_detected_between_two_polls_of_slurm(array, fake_slurm
     monkeypatch.setattr(slurm.SlurmScheduler, "max_poll_seconds", 1e6)
     script = array[0].directory.parent / "job.sh"
     fake_slurm.set_queue(*((f"7_{n}", "RUNNING", "None", "n1", "0:09", "1:00", script) for n in range(3)))
-    following = until_ended(sweep_tasks.select_tasks("7"))
+    following = poll_until_all_ended(sweep_tasks.select_tasks("7"))
     wait_until(lambda: next(following) and len(fake_slurm.calls("squeue")) == 2)  # the next poll would be days later
     for number, task in enumerate(array):
         fake_slurm.write_exit_record(task, number)

@@ -100,15 +100,15 @@ model = DistributedDataParallel(network)
 
 def save(epoch: int, step: int) -> None:
     """Replace the checkpoint on rank 0; all ranks must call this function."""
-    summed_totals = totals.clone()
-    dist.all_reduce(summed_totals)
+    totals_of_ranks = totals.clone()
+    dist.all_reduce(totals_of_ranks)
     average_statistics()
     if file and rank == 0:
         file.parent.mkdir(exist_ok=True)
         state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
         temporary_file = file.with_name(".training.pt")
         torch.save(
-            {**state, "epoch": epoch, "step": step, "last": epoch_metrics, "totals": summed_totals}, temporary_file
+            {**state, "epoch": epoch, "step": step, "last": epoch_metrics, "totals": totals_of_ranks}, temporary_file
         )
         temporary_file.replace(file)
 

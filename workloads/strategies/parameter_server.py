@@ -15,7 +15,7 @@ import tensorflow as tf
 from checkpoint import stop
 from control import Chief, Member
 from roles import assign, tf_config
-from steps import evaluate, make_test_step, means
+from steps import compute_means, evaluate, make_test_step
 
 import hpcrun.run
 
@@ -82,19 +82,19 @@ def train(training: Training, chief: Chief) -> dict[str, float]:
         results, sums, begin = [], tf.zeros(3), time.perf_counter()
         for number in range(steps_done, training.steps):
             results.append(coordinator.schedule(step, args=(iterator,)))
-            if len(results) == IN_FLIGHT or number == training.steps - 1 or hpcrun.run.checkpoint_requested():
+            if len(results) == MAX_SCHEDULED_STEPS or number == training.steps - 1 or hpcrun.run.checkpoint_requested():
                 coordinator.join()
                 sums, results = sum((each.fetch() for each in results), sums), []
                 progress = {"epoch": epoch + 1, "epochs": args.epochs, "step": number + 1, "steps": training.steps}
-                hpcrun.run.heartbeat(**progress, batch_size=args.batch_size, **means(sums))
+                hpcrun.run.heartbeat(**progress, batch_size=args.batch_size, **compute_means(sums))
             if hpcrun.run.checkpoint_requested():
                 training.checkpoint.write(epoch, number + 1)
                 chief.end_ranks()
                 stop(epoch, number + 1)
         seconds = time.perf_counter() - begin
-        metrics = means(sums)
+        metrics = compute_means(sums)
         if not args.evaluator:
-            metrics |= means(evaluate(test_step, training.held_out.batches(256)), "val_")
+            metrics |= compute_means(evaluate(test_step, training.held_out.batches(256)), "val_")
         training.checkpoint.write(epoch + 1, 0)
         rate = float(sums[2]) / seconds
         hpcrun.run.log_metrics(epoch + 1, args.epochs, **metrics, images_per_second=rate, seconds=round(seconds, 3))
@@ -102,7 +102,7 @@ def train(training: Training, chief: Chief) -> dict[str, float]:
     return metrics
 
 
-IN_FLIGHT = 32  # number of steps that are scheduled before their results are fetched
+MAX_SCHEDULED_STEPS = 32  # number of steps that are scheduled before their results are fetched
 
 
 def follow(training: Training, chief: Member) -> None:
@@ -114,7 +114,7 @@ def follow(training: Training, chief: Member) -> None:
         is_done = chief.is_done(seconds=0.5)
         epoch, _ = training.checkpoint.read()
         if epoch > last:
-            metrics, last = means(evaluate(test_step, training.held_out.batches(256)), "val_"), epoch
+            metrics, last = compute_means(evaluate(test_step, training.held_out.batches(256)), "val_"), epoch
             metric_texts = [f"{name} {value:.4f}" for name, value in metrics.items()]
             print(f"evaluator: epoch {epoch}", *metric_texts, sep="  ", flush=True)
     chief.leave(**metrics)

@@ -92,7 +92,7 @@ def evaluate(step: Step, batches: tf.data.Dataset) -> tf.Tensor:
     return sum((step(x, y) for x, y in batches), tf.zeros(3))
 
 
-def means(sums: tf.Tensor, prefix: str = "") -> dict[str, float]:
+def compute_means(sums: tf.Tensor, prefix: str = "") -> dict[str, float]:
     """Return loss and accuracy.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from checkpoint import stop
-from steps import evaluate, make_test_step, means
+from steps import compute_means, evaluate, make_test_step
 
 import hpcrun.run
 
@@ -53,13 +53,13 @@ def train(training: Training) -> dict[str, float]:
         for step_index in range(steps_done, training.steps):
             sums += step(next(iterator), tf.constant(float(hpcrun.run.checkpoint_requested())))
             progress = {"epoch": epoch + 1, "epochs": args.epochs, "step": step_index + 1, "steps": training.steps}
-            hpcrun.run.heartbeat(**progress, batch_size=args.batch_size, **means(sums[:3]))
+            hpcrun.run.heartbeat(**progress, batch_size=args.batch_size, **compute_means(sums[:3]))
             if sums[3]:
                 training.checkpoint.write(epoch, step_index + 1)
                 stop(epoch, step_index + 1)
         seconds = time.perf_counter() - start_time
         test_sums = evaluate(test_step, training.held_out.batches(256, shard=training.shard))
-        metrics = means(sums[:3]) | means(mean(test_sums), "val_")
+        metrics = compute_means(sums[:3]) | compute_means(mean(test_sums), "val_")
         training.checkpoint.write(epoch + 1, 0)
         rate = float(sums[2]) / seconds
         hpcrun.run.log_metrics(epoch + 1, args.epochs, **metrics, images_per_second=rate, seconds=round(seconds, 3))

@@ -16,7 +16,9 @@ from hpcrun.errors import HpcrunError
 if TYPE_CHECKING:
     from hpcrun.data.sources import Dataset
 
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the data set: new, empty, or of a stopped build.")]
+OutputFolder = Annotated[
+    Path, typer.Argument(metavar="OUT", help="Folder for the data set: new, empty, or of a stopped build.")
+]
 _SHARDS_HELP = "Number of training shards; default: one per 1,024 images."
 _VALIDATION_SHARDS_HELP = "Number of validation shards; default: one per 1,024 images."
 Shards = Annotated[int | None, typer.Option("--shards", min=1, max=99999, metavar="N", help=_SHARDS_HELP)]
@@ -30,15 +32,15 @@ Resize = Annotated[
         "--resize", min=1, metavar="PIXELS", help="Height and width to resize images to; default: no resizing."
     ),
 ]
-Raw = Annotated[bool, typer.Option("--raw", help="Store pixels (uint8) instead of JPEG files.")]
-From = Annotated[
+RawPixels = Annotated[bool, typer.Option("--raw", help="Store pixels (uint8) instead of JPEG files.")]
+SourceFolder = Annotated[
     Path | None, typer.Option("--from", metavar="DIR", help="Folder of the original files; default: Keras's cache.")
 ]
 
 
 def build(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with one folder of images for each class.")],
-    out: Out,
+    out: OutputFolder,
     validation: Annotated[
         float,
         typer.Option(
@@ -52,7 +54,7 @@ def build(
     shards: Shards = None,
     validation_shards: ValidationShards = None,
     resize: Resize = None,
-    raw: Raw = False,
+    raw: RawPixels = False,
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
@@ -85,7 +87,7 @@ def build(
 
 def imagenet(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with the original archives, as downloaded.")],
-    out: Out,
+    out: OutputFolder,
     shards: Annotated[
         int, typer.Option("--shards", min=1, max=99999, metavar="N", help="Number of training shards.")
     ] = 1024,
@@ -93,7 +95,7 @@ def imagenet(
         int, typer.Option("--validation-shards", min=1, max=99999, metavar="N", help="Number of validation shards.")
     ] = 128,
     resize: Resize = None,
-    raw: Raw = False,
+    raw: RawPixels = False,
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
@@ -127,7 +129,13 @@ def imagenet(
     )
 
 
-def mnist(out: Out, source: From = None, shards: Shards = None, workers: Workers = None, as_json: Json = False) -> None:
+def mnist(
+    out: OutputFolder,
+    source: SourceFolder = None,
+    shards: Shards = None,
+    workers: Workers = None,
+    as_json: Json = False,
+) -> None:
     """Build MNIST (handwritten digits, 28 x 28, grey) from its original files.
 
     \b
@@ -141,7 +149,11 @@ def mnist(out: Out, source: From = None, shards: Shards = None, workers: Workers
 
 
 def cifar10(
-    out: Out, source: From = None, shards: Shards = None, workers: Workers = None, as_json: Json = False
+    out: OutputFolder,
+    source: SourceFolder = None,
+    shards: Shards = None,
+    workers: Workers = None,
+    as_json: Json = False,
 ) -> None:
     """Build CIFAR-10 (32 x 32, colour, 10 classes) from its original files.
 
@@ -156,7 +168,7 @@ def cifar10(
 
 
 def synthetic(
-    out: Out,
+    out: OutputFolder,
     images: Annotated[int, typer.Option("--images", min=1, metavar="N", help="Number of training images.")] = 1024,
     validation_images: Annotated[
         int, typer.Option("--validation-images", min=0, metavar="N", help="Number of validation images.")

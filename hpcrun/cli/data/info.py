@@ -72,7 +72,7 @@ def info(
 
 
 def _show(splits: "dict[str, SplitInfo]", names: list[str]) -> None:
-    from hpcrun.data.info import name_of
+    from hpcrun.data.info import class_name
 
     rows = []
     for split, info in splits.items():
@@ -86,7 +86,7 @@ def _show(splits: "dict[str, SplitInfo]", names: list[str]) -> None:
     output.table(
         ("label", "class", *splits),
         [
-            (label, name_of(label, names), *(f"{info.labels[label]:,}" for info in splits.values()))
+            (label, class_name(label, names), *(f"{info.labels[label]:,}" for info in splits.values()))
             for label in labels[:_MAX_CLASSES]
         ],
     )

@@ -9,7 +9,7 @@ import typer
 from hpcrun.cli import completion, output
 from hpcrun.cli.site.review import confirm, show_change
 
-Yes = Annotated[bool, typer.Option("-y", "--yes", help="Skip the confirmation.")]
+SkipConfirmation = Annotated[bool, typer.Option("-y", "--yes", help="Skip the confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes, and apply none.")]
 
 
@@ -24,7 +24,7 @@ def add(
         str | None, typer.Option("--name", metavar="NAME", help="The layer's name; default: the source's last part.")
     ] = None,
     dry_run: DryRun = False,
-    yes: Yes = False,
+    yes: SkipConfirmation = False,
 ) -> None:
     """Add the site files and templates that a lab shares, as a layer.
 

@@ -9,7 +9,7 @@ import typer
 
 from hpcrun.cli import completion, output
 from hpcrun.cli.parameters import Json  # noqa: TC001 - Typer reads annotations
-from hpcrun.cli.site.add import Yes  # noqa: TC001 - Typer reads annotations
+from hpcrun.cli.site.add import SkipConfirmation  # noqa: TC001 - Typer reads annotations
 from hpcrun.cli.site.review import confirm, show_diff
 from hpcrun.errors import HpcrunError, closest_match
 
@@ -32,7 +32,7 @@ def allow(
     ] = None,
     revoke: Annotated[bool, typer.Option("--revoke", help="Revoke the permission of files or of a user.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the allowed files and users.")] = False,
-    yes: Yes = False,
+    yes: SkipConfirmation = False,
     as_json: Json = False,
 ) -> None:
     """Allow site files and templates that other users wrote or can write.

@@ -89,11 +89,11 @@ def _check_site(name: str) -> dict[str, Any]:
         return {"site": name, "error": str(error), "warnings": []}
     findings = rules.lint_site(loaded_site)
     errors = [rules.format_finding(finding, name) for finding in findings if finding.severity == "error"]
-    warnings = [*_find_unallowed(loaded_site), *(finding for finding in findings if finding.severity != "error")]
+    warnings = [*_find_unallowed_files(loaded_site), *(finding for finding in findings if finding.severity != "error")]
     return {"site": name, "error": "\n".join(errors) or None, "warnings": warnings}
 
 
-def _find_unallowed(site: LoadedSite) -> Iterator[Finding]:
+def _find_unallowed_files(site: LoadedSite) -> Iterator[Finding]:
     """Yield a warning for each project file that is not used because it is not allowed."""
     from hpcrun.finding import warning
     from hpcrun.sites import trust

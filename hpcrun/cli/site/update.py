@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.site.add import DryRun, Yes  # noqa: TC001 - Typer reads annotations
+from hpcrun.cli.site.add import DryRun, SkipConfirmation  # noqa: TC001 - Typer reads annotations
 from hpcrun.cli.site.review import confirm, show_change
 from hpcrun.errors import HpcrunError
 
@@ -25,7 +25,7 @@ def update(
         str | None, typer.Option("--ref", metavar="REF", help="Tag, branch or commit to follow from now on.")
     ] = None,
     dry_run: DryRun = False,
-    yes: Yes = False,
+    yes: SkipConfirmation = False,
 ) -> None:
     """Fetch new versions of added layers, and use them.
 

@@ -57,7 +57,7 @@ def _check_launcher(site: Site, key: tuple[str, ...]) -> Iterator[Finding]:
         f'launcher = "{launcher.name}" starts programs of {", ".join(launcher.libraries)}, '
         f'but mpi.library is "{library}"',
         f'set launcher = "{matching_launcher.name if matching_launcher else "srun"}", '
-        "or mpi.library to what the site's Python uses",
+        "or mpi.library to the library of the site's Python",
     )
 
 

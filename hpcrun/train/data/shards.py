@@ -54,11 +54,11 @@ def is_scalar(leaf: Data) -> bool:
     return bool(leaf.shape == ())
 
 
-def shard_indices(total: int, *, distribute: bool = True) -> tuple[np.ndarray[Any, Any], np.float32]:
+def shard_indices(samples: int, *, distribute: bool = True) -> tuple[np.ndarray[Any, Any], np.float32]:
     """Return the indices of this rank's samples of a batch, and its share of the batch.
 
     Args:
-        total: B, the number of samples in the batch.
+        samples: Number of samples in the batch (B).
         distribute: Whether to shard the batch among the ranks; if not, each rank takes all samples of its own batch;
             ranks have equal weights.
 
@@ -67,6 +67,6 @@ def shard_indices(total: int, *, distribute: bool = True) -> tuple[np.ndarray[An
     """
     this_rank = world()
     if not distribute:
-        return np.arange(total), np.float32(1 / this_rank.size)
-    indices = np.arange(min(this_rank.rank, total - 1), total, this_rank.size)
-    return indices, np.float32(len(indices) / total if this_rank.rank < total else 0)
+        return np.arange(samples), np.float32(1 / this_rank.size)
+    indices = np.arange(min(this_rank.rank, samples - 1), samples, this_rank.size)
+    return indices, np.float32(len(indices) / samples if this_rank.rank < samples else 0)

@@ -71,11 +71,11 @@ class EpochCounter:
     """Counts the epochs of a dataset, and holds the number of batches to skip in the next epoch.
 
     Args:
-        done: Number of epochs that have begun.
+        begun_epochs: Number of epochs that have begun.
     """
 
-    def __init__(self, done: int) -> None:
-        self.done = done
+    def __init__(self, begun_epochs: int) -> None:
+        self.done = begun_epochs
         self.skip = 0  # number of batches to skip at the beginning of the next epoch
 
     def begin(self) -> tuple[int, int]:

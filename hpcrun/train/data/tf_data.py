@@ -116,14 +116,14 @@ def weigh_classes(shards: tf.data.Dataset, class_weight: Mapping[int, float]) ->
     check_unweighted(shards.element_spec.data)
     table = class_weight_table(class_weight)
 
-    def weigh(shard: Shard) -> Shard:
+    def add_weights(shard: Shard) -> Shard:
         x, y = shard.data
         classes = tf.argmax(y, -1) if len(y.shape) > 1 and y.shape[-1] != 1 else tf.reshape(tf.cast(y, tf.int64), [-1])
         clipped_classes = tf.minimum(classes, len(table) - 1)
         weights = tf.where(classes < len(table), tf.gather(table, clipped_classes), tf.ones((), table.dtype))  # (b,)
         return Shard((x, y, weights), shard.share)
 
-    return shards.map(without_autograph(weigh))
+    return shards.map(without_autograph(add_weights))
 
 
 def _require_batches(batches: tf.data.Dataset, *, scalars: bool = False) -> tf.data.Dataset:

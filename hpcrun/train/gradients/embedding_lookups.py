@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PROBE_BATCH_SIZES = (5, 7)  # two numbers of samples, to find the shapes that depend on them
 _FUNCTION_CALL_OPS = {"PartitionedCall", "StatefulPartitionedCall"}
-_PROBE_LENGTH = 11  # assumed size of all other unknown axes
+_PROBE_LENGTH = 11  # assumed size of unknown axes other than the batch axis
 _MAX_CONSTANT_VALUES = 2**18  # larger constants can be neither lengths nor positions
 
 
@@ -190,7 +190,7 @@ class _ShapeProbe:
                 return None
 
     def _missing_inputs(self, tensor: tf.Tensor) -> list[tf.Tensor]:
-        outer_tensor = _find_captured(tensor)
+        outer_tensor = _find_captured_tensor(tensor)
         if outer_tensor is None:
             missing_inputs = _arguments(tensor).values() if tensor.op.type in _FUNCTION_CALL_OPS else tensor.op.inputs
             return [tensor_of_op for tensor_of_op in missing_inputs if id(tensor_of_op) not in self.copies]
@@ -233,7 +233,7 @@ class _ShapeProbe:
             return tf.constant(tensor.numpy())
         op, shape = tensor.op, tensor.shape
         if op.type in {"Placeholder", "IteratorGetNext"}:
-            if _find_captured(tensor) is not None:
+            if _find_captured_tensor(tensor) is not None:
                 return None
             if shape.rank:
                 shape = [self.batch, *(_PROBE_LENGTH if length is None else length for length in shape[1:])]
@@ -253,7 +253,7 @@ class _ShapeProbe:
         return tf.compat.v1.placeholder(tensor.dtype, shape)
 
 
-def _find_captured(tensor: tf.Tensor) -> tf.Tensor | None:
+def _find_captured_tensor(tensor: tf.Tensor) -> tf.Tensor | None:
     """Return the tensor of the outer graph that a function's placeholder captures; None without such a tensor."""
     import tensorflow as tf
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-CACHE_VALUES = 2**16  # numbers converted at once; buffers of this size stay in the cache
+BLOCK_VALUES = 2**16  # numbers converted at once; buffers of this size stay in the cache
 _UPPER_HALF = int(sys.byteorder == "little")  # index of the upper half of 32 bits
 
 
@@ -34,7 +34,7 @@ class HalfPrecisionAllReduce(AllReduce):
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         super().__init__(comm, call)
         self._memory: dict[int, Array] = {}
-        self._scratch = np.empty(CACHE_VALUES, np.float32)
+        self._scratch = np.empty(BLOCK_VALUES, np.float32)
 
     def sum(self, chunk: Array) -> None:
         """Replace an array by its sum over the ranks, bit-identical on all ranks. Collective.
@@ -64,8 +64,8 @@ class HalfPrecisionAllReduce(AllReduce):
                 self._convert(self._decode, incoming[r], shards[r])
 
     def _convert(self, function: Callable[[Array, Array], None], source: Array, target: Array) -> None:
-        for start in range(0, min(source.size, target.size), CACHE_VALUES):
-            stop = min(start + CACHE_VALUES, source.size, target.size)
+        for start in range(0, min(source.size, target.size), BLOCK_VALUES):
+            stop = min(start + BLOCK_VALUES, source.size, target.size)
             function(source[start:stop], target[start:stop])
 
     def _add(self, halves: Array, total: Array) -> None:
@@ -91,7 +91,7 @@ class Float16AllReduce(HalfPrecisionAllReduce):
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         super().__init__(comm, call)
         self._values = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
-        self._scratch_bits = np.empty((2, CACHE_VALUES), np.int32)
+        self._scratch_bits = np.empty((2, BLOCK_VALUES), np.int32)
 
     def _encode(self, values: Array, halves: Array) -> None:
         power, count = self._scratch_bits[:, : values.size]

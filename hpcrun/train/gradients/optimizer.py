@@ -16,7 +16,7 @@ import numpy as np
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import call_on_host, without_autograph
-from hpcrun.train.config_values import comparable, config_of
+from hpcrun.train.config_values import config_of, to_comparable
 from hpcrun.train.data.batch_share import current_share
 from hpcrun.train.gradients.cuda_aware import TorchReducer, is_cuda_aware
 from hpcrun.train.gradients.embedding_lookups import split_lookups
@@ -69,7 +69,7 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     """
     if world().size > 1 and not get_reducer(optimizer):
         kind = type(optimizer).__name__
-        config = {f"{key} of the optimizer {kind}": comparable(value) for key, value in config_of(optimizer).items()}
+        config = {f"{key} of the optimizer {kind}": to_comparable(value) for key, value in config_of(optimizer).items()}
         _distribute(optimizer).values_to_compare = {"optimizer": kind} | config
     return optimizer
 

@@ -68,11 +68,11 @@ class Decoder:
 
         def decode_raw() -> Data:
             pixels = _decode_raw(encoded, tf.concat([[-1], shapes[0]], 0))
-            windows, uniform_draws = self._draw(shapes[:, :2], seeds, boxes)
+            windows, uniform_draws = self._choose_windows(shapes[:, :2], seeds, boxes)
             has_final_size = tf.reduce_all(windows == [0, 0, self.size, self.size]) & tf.reduce_all(
                 shapes[0, :2] == self.size
             )
-            crop = partial(self._map, lambda element: self._resize(_cut(*element)), pixels, windows)
+            crop = partial(self._map, lambda element: self._resize(_slice_window(*element)), pixels, windows)
             return self._distort(tf.cond(has_final_size, lambda: pixels, crop), uniform_draws)
 
         return tf.cond(
@@ -110,7 +110,9 @@ class Decoder:
         )
 
     def _decode_jpegs(self, contents: Data, seeds: Data, boxes: Data) -> Data:
-        windows, uniform_draws = self._draw(tf.numpy_function(_jpeg_shapes, [contents], tf.int64), seeds, boxes)
+        windows, uniform_draws = self._choose_windows(
+            tf.numpy_function(_jpeg_shapes, [contents], tf.int64), seeds, boxes
+        )
 
         def decode(element: tuple[Data, Data]) -> Data:
             return self._resize(tf.io.decode_and_crop_jpeg(element[0], element[1], channels=3))
@@ -127,10 +129,10 @@ class Decoder:
 
     def _crop_one(self, pixels: Data, element: tuple[Data, ...]) -> Data:
         seeds, boxes = element[1][tf.newaxis], element[2][tf.newaxis]
-        windows, uniform_draws = self._draw(tf.shape(pixels)[tf.newaxis, :2], seeds, boxes)
-        return self._distort(self._resize(_cut(pixels, windows[0]))[tf.newaxis], uniform_draws)[0]
+        windows, uniform_draws = self._choose_windows(tf.shape(pixels)[tf.newaxis, :2], seeds, boxes)
+        return self._distort(self._resize(_slice_window(pixels, windows[0]))[tf.newaxis], uniform_draws)[0]
 
-    def _draw(self, shapes: Data, seeds: Data, boxes: Data) -> tuple[Data, Data]:
+    def _choose_windows(self, shapes: Data, seeds: Data, boxes: Data) -> tuple[Data, Data]:
         """Return the windows to crop, (b, 4), and random numbers for the distortion, (b, 6)."""
         windows, uniform_draws = tf.numpy_function(
             lambda shapes, seeds, boxes: self.augmentation.draw(shapes, self.size, seeds, boxes),
@@ -170,7 +172,7 @@ def _jpeg_shape(content: bytes) -> tuple[int, int]:
     return 1, 1  # the decoder will raise an error
 
 
-def _cut(pixels: Data, window: Data) -> Data:
+def _slice_window(pixels: Data, window: Data) -> Data:
     top, left, height, width = tf.unstack(window)
     return pixels[top : top + height, left : left + width]
 

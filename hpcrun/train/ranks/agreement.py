@@ -45,7 +45,7 @@ def require_agreement(values: Mapping[str, object], hint: str = _HINT) -> None:
         groups: list[tuple[object, list[int]]] = []
         for rank, values_of_rank in enumerate(all_values):
             value = values_of_rank.get(name, missing_value)
-            ranks = next((ranks for group_value, ranks in groups if _is_same(value, group_value)), None)
+            ranks = next((ranks for group_value, ranks in groups if _are_equal(value, group_value)), None)
             if ranks is None:
                 groups.append((value, [rank]))
             else:
@@ -59,7 +59,7 @@ def require_agreement(values: Mapping[str, object], hint: str = _HINT) -> None:
         )
 
 
-def _is_same(value: Any, other_value: Any) -> bool:
+def _are_equal(value: Any, other_value: Any) -> bool:
     with suppress(Exception):  # arrays have no single truth value, and classes may raise anything
         if value is other_value or bool(value == other_value):
             return True

@@ -46,7 +46,7 @@ def checked_barrier(description: str = "a collective call") -> None:
         if digest_range[0] == -digest_range[1]:
             return
         gathered: dict[str, list[int]] = {}
-        for rank, call in enumerate(comm.allgather(f"{description} at {script_position(deep=False)}")):
+        for rank, call in enumerate(comm.allgather(f"{description} at {script_position(with_library_function=False)}")):
             gathered.setdefault(call, []).append(rank)
     raise HpcrunError(
         "the ranks made different calls: "

@@ -115,7 +115,7 @@ def _sys_exit_hook(status: str | int | None = None, /) -> NoReturn:
     # sys.excepthook is not called for SystemExit, and a rank that exits alone would wait in MPI_Finalize.
     is_main = threading.current_thread() is threading.main_thread() and os.getpid() in _hooked_pids
     if status and is_main and _mpi_size() > 1:
-        position = script_position(sys._getframe(1), deep=False)  # noqa: SLF001  (documented)
+        position = script_position(sys._getframe(1), with_library_function=False)  # noqa: SLF001  (documented)
         text = f"{status}" if isinstance(status, str) else f"error: sys.exit({status}) at {position}"
         _abort_job(text, text.splitlines()[0], status if isinstance(status, int) else 1)
     _python_exit(status)
@@ -125,7 +125,7 @@ def _os_exit_hook(status: int) -> NoReturn:
     # If a rank ends without MPI_Finalize, MPICH's mpiexec kills the other ranks, and may exit with code 0.
     if os.getpid() in _hooked_pids and _mpi_size() > 1:
         if status or current_wait():
-            text = f"error: os._exit({status}) at {script_position(sys._getframe(1), deep=False)}"  # noqa: SLF001
+            text = f"error: os._exit({status}) at {script_position(sys._getframe(1), with_library_function=False)}"  # noqa: SLF001
             _abort_job(text, text, status or 1)
         _flush()
         for peers in _peers:

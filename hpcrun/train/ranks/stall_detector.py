@@ -67,7 +67,7 @@ class StallDetector:
             "what": wait and wait.description,
             "waits": str(wait),
             "ticks": waited_ticks,
-            "at": script_position(deep=wait is None),
+            "at": script_position(with_library_function=wait is None),
         }
 
     def run(self) -> None:

@@ -23,8 +23,8 @@ from hpcrun.train.settings import keras_library
 if TYPE_CHECKING:
     from hpcrun.train.types import Comm
 
-NO_LIMIT_SECONDS = 10.0**8  # timeout of MPI_Init if collectives have no timeout
-RANK_0_HEAD_START = 10.0  # seconds that other ranks wait, so that rank 0 prints an error first
+MPI_INIT_SECONDS = 10.0**8  # timeout of MPI_Init if collectives have no timeout
+RANK_0_HEAD_START_SECONDS = 10.0  # seconds that other ranks wait, so that rank 0 prints an error first
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def mpi_world() -> World:
         hosts_and_cores = [(host, cpus)]
     if (expected_size := _expected_ranks()) and comm and comm.size != expected_size:
         if os.environ.get("HPCRUN_RANK", "0") != "0":
-            time.sleep(RANK_0_HEAD_START)  # rank 0 prints the error and ends this rank
+            time.sleep(RANK_0_HEAD_START_SECONDS)  # rank 0 prints the error and ends this rank
         raise _wrong_size_error(comm.size, expected_size)
     # Ranks that are bound to cores (hpcrun/shell/cpu_bind.bash) do not share them; unbound ranks share all cores.
     ranks_on_cores = sum(1 for name, cores in hosts_and_cores if name == host and cores & cpus)
@@ -130,7 +130,7 @@ def _expected_ranks() -> int:
 def _start_mpi(limit: float) -> Comm:
     # MPI_Init waits for all ranks and holds the GIL: only faulthandler can end the wait for a missing rank.
     with suppress(OSError, ValueError, AttributeError, RuntimeError):  # stderr may not be a file
-        faulthandler.dump_traceback_later(limit or NO_LIMIT_SECONDS, exit=True)
+        faulthandler.dump_traceback_later(limit or MPI_INIT_SECONDS, exit=True)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py found no MPI library
