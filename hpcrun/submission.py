@@ -176,7 +176,7 @@ def _build_commands(
 def _plan_snapshot(
     request: Request, site: Site, commands: Commands, run_dir: Path, snapshot_to_copy: Path | None
 ) -> tuple[Snapshot | None, tuple[str, ...]]:
-    """Plan a snapshot of the code. If it cannot be made, warn, or raise an error if the user requests it."""
+    """Plan a snapshot of the code; if that is impossible, warn, or raise an error if the user requests the snapshot."""
     if not (snapshot_to_copy or (site.snapshot if request.snapshot is None else request.snapshot)):
         return None, ()
     from hpcrun.provenance.snapshot import Snapshot, plan_snapshot

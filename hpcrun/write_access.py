@@ -131,7 +131,7 @@ def _read_acl(path: Path) -> list[tuple[int, int, int]]:
 def _is_private_group(gid: int, safe_uids: set[int]) -> bool:
     """Return whether a group is the private group of a trusted user: it has the user's name and no other members.
 
-    Primary groups are only in the passwd entries of users. If these cannot be listed (often with sssd and LDAP), a
+    Primary groups are only in the passwd entries of users. If users cannot be listed (often with sssd and LDAP), a
     group with the same name and id as the user is considered private.
     """
     try:

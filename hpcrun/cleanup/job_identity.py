@@ -118,8 +118,9 @@ def _list_folder(folder: str) -> list[str]:
 def find_processes(job: JobIdentity, processes: Mapping[int, Process], excluded_pids: Collection[int]) -> list[Process]:
     """Return a job's processes.
 
-    A process belongs to the job if its environment or cgroup names the job, or if it writes to the job's logs. If they
-    name no job, a process belongs to its parent's job, and to its session leader's: no process can join a session.
+    A process belongs to the job if its environment or cgroup names the job, or if it writes to the job's logs. A
+    process whose environment and cgroup name no job belongs to the jobs of its parent and of its session leader: no
+    process can join a session.
 
     Args:
         job: The job.

@@ -113,7 +113,7 @@ def _reason_for_doubt(path: str, file_stat: os.stat_result, job: JobIdentity, ot
 
 def _creation_time(path: str, file_stat: os.stat_result) -> float:
     """Return when a file was created; its oldest timestamp if the file system does not store the creation time."""
-    import subprocess  # import only if needed: few of the many nodes have such files
+    import subprocess  # imported on use: few of the many nodes have such files
 
     stdout = subprocess.run(["stat", "--format=%W", "--", path], stdout=subprocess.PIPE, text=True, check=False).stdout
     return float(stdout) if stdout.strip().isdigit() and int(stdout) else min(file_stat.st_mtime, file_stat.st_ctime)

@@ -76,8 +76,8 @@ def clean_node(
             ``left``, each ``{path, why, doubtful}``.
     """
     all_processes = processes.user_processes()
-    spared_pids = _spared_pids(caller, all_processes)
-    processes_by_job = {job: find_processes(job, all_processes, spared_pids) for job in jobs}
+    caller_pids = _find_caller_pids(caller, all_processes)
+    processes_by_job = {job: find_processes(job, all_processes, caller_pids) for job in jobs}
     files = {}
     for job, job_processes in processes_by_job.items():
         pids = {process.pid for process in job_processes}
@@ -85,8 +85,8 @@ def clean_node(
         files[job] = find_leftovers(
             job, job_processes, other_processes, [*TEMPORARY_FOLDERS, *map(os.path.expandvars, folders)]
         )
-    survivors = processes_by_job if dry_run else _end_processes(processes_by_job, spared_pids, grace, force=force)
-    attributed_pids = spared_pids | {
+    survivors = processes_by_job if dry_run else _end_processes(processes_by_job, caller_pids, grace, force=force)
+    attributed_pids = caller_pids | {
         process.pid for job_processes in [*processes_by_job.values(), *survivors.values()] for process in job_processes
     }
     reports = [
@@ -95,7 +95,7 @@ def clean_node(
             "survivors": [_pid_and_name(process) for process in survivors[job]],
             "spared": [
                 _pid_and_name(all_processes[pid])
-                for pid in sorted(spared_pids & set(all_processes))
+                for pid in sorted(caller_pids & set(all_processes))
                 if job.owns_process(all_processes[pid])
             ],
             **_handle_files(files[job], dry_run=dry_run, has_processes=bool(survivors[job])),
@@ -119,7 +119,7 @@ def _describe_process(process: Process) -> dict[str, Any]:
     }
 
 
-def _spared_pids(caller: dict[str, Any], all_processes: dict[int, Process]) -> set[int]:
+def _find_caller_pids(caller: dict[str, Any], all_processes: dict[int, Process]) -> set[int]:
     pids = set(processes.ancestors(os.getpid()))
     if caller["boot"] == _boot_id():
         caller_processes = caller["processes"]
@@ -128,7 +128,7 @@ def _spared_pids(caller: dict[str, Any], all_processes: dict[int, Process]) -> s
 
 
 def _end_processes(
-    processes_by_job: dict[JobIdentity, list[Process]], spared_pids: set[int], grace: float, *, force: bool
+    processes_by_job: dict[JobIdentity, list[Process]], caller_pids: set[int], grace: float, *, force: bool
 ) -> dict[JobIdentity, list[Process]]:
     """End processes, including processes that start in the meantime, and return the processes that still run."""
     known_processes = {
@@ -147,7 +147,7 @@ def _end_processes(
             }
             known_processes[job] = {
                 **alive_processes,
-                **{process.pid: process for process in find_processes(job, all_processes, spared_pids)},
+                **{process.pid: process for process in find_processes(job, all_processes, caller_pids)},
             }
         return {job: list(job_processes.values()) for job, job_processes in known_processes.items()}
 

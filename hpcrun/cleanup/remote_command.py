@@ -96,7 +96,10 @@ def _end_process(process: subprocess.Popen[bytes], *, without_grace: bool) -> No
 
 
 def _parse_replies(stdout: str) -> dict[str, dict[str, Any]]:
-    """Return the replies by node; ignore other lines, such as of login scripts. The output lines of several nodes may be interleaved."""
+    """Return the replies by node; ignore other lines, such as of login scripts.
+
+    The output lines of several nodes may be interleaved.
+    """
     pieces_by_node: dict[str, dict[int, str]] = {}
     counts: dict[str, int] = {}
     replies: dict[str, dict[str, Any]] = {}

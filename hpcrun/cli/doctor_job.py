@@ -53,7 +53,7 @@ def check_nodes(
     title = f"In job {run.job_id}, on {fold_hosts(node.host for node in nodes) or 'no node'}:"
     facts = {**run.summary(), "run_dir": str(run.directory) if has_errors else None}
     report = _report(context, rows, nodes, title=title, job_facts=facts, as_json=as_json)
-    short_job.remove_run(run, keep=has_errors)
+    short_job.remove_run(run, keep_directory=has_errors)
     return report
 
 

@@ -69,7 +69,7 @@ def run(
         _cancel(created_run)
     ended_run = Run(created_run.directory)
     if interrupts.received:
-        remove_run(ended_run, keep=bool(ended_run.start_count()))
+        remove_run(ended_run, keep_directory=bool(ended_run.start_count()))
         raise typer.Exit(128 + interrupts.received)
     return ended_run, pending_reason
 
@@ -106,16 +106,16 @@ def _cancel(run: Run) -> None:
         output.message(format_stopped_job(stopped_job))
 
 
-def remove_run(run: Run, *, keep: bool) -> None:
+def remove_run(run: Run, *, keep_directory: bool) -> None:
     """Remove the run directory of a job once its script has exited, or print the path of the directory.
 
     Args:
         run: The job.
-        keep: Whether to keep the run directory and print its path.
+        keep_directory: Whether to keep the run directory and print its path.
     """
     from hpcrun.jobs import prune
 
-    if keep:
+    if keep_directory:
         output.message(f"run directory: {run.directory}")
         return
     deadline, last_record = time.monotonic() + LAST_RECORD_SECONDS, run.directory / f"{run.job_id}_0_result.pkl"

@@ -42,7 +42,7 @@ def drop_columns_to_fit(rows: Sequence[Sequence[str]], width: int, optional_colu
     remaining_rows = [list(row) for row in rows]
     for heading in optional_columns:
         columns = zip(*remaining_rows, strict=True)
-        if sum(max(map(_readable_width, column)) + len(COLUMN_GAP) for column in columns) - len(COLUMN_GAP) <= width:
+        if sum(max(map(_two_line_width, column)) + len(COLUMN_GAP) for column in columns) - len(COLUMN_GAP) <= width:
             break
         if heading in remaining_rows[0]:
             column_index = remaining_rows[0].index(heading)
@@ -88,7 +88,7 @@ def _fit_widths(rows: Sequence[Sequence[str]], width: int, max_lines: int | None
     return widths
 
 
-def _readable_width(cell: str) -> int:
+def _two_line_width(cell: str) -> int:
     """Return the smallest width at which two lines fit the words of a cell, cut to `LONG_WORD_CHARACTERS`."""
     return _wrapped_width(" ".join(word[:LONG_WORD_CHARACTERS] for word in cell.split()), 2)
 

@@ -54,8 +54,8 @@ def encode_image(content: bytes, *, resize: int = 0, raw: bool = False) -> Encod
     try:
         with warnings.catch_warnings(), Image.open(io.BytesIO(content)) as image:
             warnings.simplefilter("ignore")  # warnings about metadata
-            mode_suffix = "" if image.mode == "RGB" else f" in {_COLOUR_MODES.get(image.mode, image.mode)}"
-            keep_bytes = image.format == "JPEG" and not mode_suffix and not resize and not raw
+            colour_mode_text = "" if image.mode == "RGB" else f" in {_COLOUR_MODES.get(image.mode, image.mode)}"
+            keep_bytes = image.format == "JPEG" and not colour_mode_text and not resize and not raw
             height, width = image.height, image.width
             if keep_bytes:
                 # decode all data to 1/8 of height and width, which is faster and finds damage
@@ -64,7 +64,9 @@ def encode_image(content: bytes, *, resize: int = 0, raw: bool = False) -> Encod
             if keep_bytes:
                 return EncodedImage(content, height, width)
             pixels = _convert_to_rgb(image)
-            original_format = "" if image.format == "JPEG" and not mode_suffix else f"{image.format}{mode_suffix}"
+            original_format = (
+                "" if image.format == "JPEG" and not colour_mode_text else f"{image.format}{colour_mode_text}"
+            )
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, struct.error, MemoryError) as error:
         raise ValueError(_describe_damage(content, error)) from None
     if resize:

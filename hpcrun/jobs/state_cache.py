@@ -2,8 +2,8 @@
 
 The folder of the index has two files, with entries by name of the run directory: ``ended.json`` lists the runs that
 ended long ago, with their final rows if a command needed them; ``last.json`` has the last known state of all other
-runs. Both files may be missing or stale at any time: commands then read the run directories or query the scheduler.
-Therefore writers need no lock; each writer replaces a file atomically.
+runs. The cache files may be missing or stale at any time: commands then read the run directories or query the
+scheduler. Therefore writers need no lock; each writer replaces a file atomically.
 """
 
 from __future__ import annotations

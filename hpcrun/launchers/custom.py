@@ -49,7 +49,7 @@ def split_command(command: str) -> list[str]:
 def build_launcher(table: CustomLauncher) -> Launcher:
     """Return the launcher that a site file defines; by default, it has the rank variables of all MPI launchers.
 
-    If it runs the program of a built-in launcher, it behaves like the built-in launcher.
+    A launcher that runs the program of a built-in launcher behaves like the built-in launcher.
     """
     name = PurePath(split_command(table.command)[0]).name
     built_in_launcher = load_launcher(name) if name in REGISTRY.built_in else None

@@ -1,6 +1,6 @@
 """ibrun: the launcher of TACC's clusters, for any loaded MPI (https://docs.tacc.utexas.edu).
 
-ibrun sets the variables of the MPI library's own launcher. This module follows TACC's documentation; it is untested.
+ibrun sets the variables of the MPI library's own launcher. This module follows TACC's documentation and is untested.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def save_result(
     environment: dict[str, Any],
     versions: dict[str, str] | None = None,
 ) -> None:
-    """Print a result and write it to ``result.json``, if this is a job.
+    """Print a result, and write it to ``result.json`` if this process runs in a job.
 
     Args:
         metrics: Values by name.

@@ -31,7 +31,7 @@ SUBMISSION_TIMEOUT_SECONDS = 600
 def recover_jobs() -> None:
     """Find and record the jobs of runs whose submission was neither recorded nor refused.
 
-    Such runs exist if hpcrun was killed during a submission, or if the scheduler did not answer.
+    A submission is neither recorded nor refused if hpcrun was killed, or if the scheduler did not answer.
     """
     runs = [
         run

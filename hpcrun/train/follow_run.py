@@ -52,10 +52,10 @@ def list_models(
         raise HpcrunError(f"--follow needs a job; {source} is not a run directory", hint="--run JOB --follow")
     find_end = _EndFinder(path)
     while True:
-        find_model = (
+        copy_next_model = (
             partial(_find_new_model, path, best, last_epoch, find_end) if follow else partial(_copy_model, path, best)
         )
-        saved, end_reason = on_rank_0("the next saved model", find_model)
+        saved, end_reason = on_rank_0("the next saved model", copy_next_model)
         if saved:
             last_epoch = saved.epoch or 0
             try:

@@ -1,8 +1,9 @@
 """Scaling of losses that are not means over samples.
 
 Gradients of the ranks are combined as the sum of share_r * g_r (see `Reducer`), and Keras averages the losses of
-batches weighted by their numbers of samples. Both rules are correct if a loss is a mean over samples. Sums, and means
-over weights or unmasked steps, are scaled so that their weighted sum over the ranks is the loss of the whole batch.
+batches weighted by their numbers of samples. If a loss is a mean over samples, the results are those of the whole
+batch. Sums, and means over weights or unmasked steps, are scaled so that their weighted sum over the ranks is the loss
+of the whole batch.
 """
 
 from __future__ import annotations

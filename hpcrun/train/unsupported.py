@@ -99,8 +99,8 @@ def check_layers(model: keras.Model) -> None:
 def check_metrics(model: keras.Model) -> None:
     """Raise an error for metrics whose state cannot be summed over ranks.
 
-    The states of Keras's metrics are sums over samples. So are those of subclasses of `keras.metrics.Mean` or `Sum`
-    that add no variables.
+    The states of Keras's metrics, and of subclasses of `keras.metrics.Mean` or `Sum` that add no variables, are sums
+    over samples.
 
     Args:
         model: A compiled model whose metrics are built.

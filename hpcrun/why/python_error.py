@@ -78,7 +78,7 @@ _DETAIL_LINE = re.compile(
 _MESSAGE_CONTINUATION = re.compile(r"^(?:Exception encountered: |Layer '.*' expected|Original error was: )")
 """Matches the beginning of another paragraph of an exception's message."""
 _RANK_LABEL = re.compile(r"^(?:\S+: )?\[rank\d+\]:")
-_NO_MESSAGE = re.compile(
+_UNINFORMATIVE_LINE = re.compile(
     r"^(?:$|Detected at node .*|Node: .*|\[\[\{\{.*|File \".*|Stack trace for op definition:.*|=+$"
     r"|<stack traces unavailable>|Original [Tt]raceback.*|Traceback .*|(?:in|at) .*\):$|[-]+$|During handling.*"
     r"|The above exception.*)"
@@ -309,7 +309,12 @@ def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
         line = lines[position].strip()
         previous_line = lines[max(position - 1, 0)]
         is_code = lines[position][:1].isspace() and ("File " in previous_line or _GRAPH_FRAME.match(previous_line))
-        if _NO_MESSAGE.match(line) or is_code or line.startswith("File ") or _GRAPH_FRAME.match(lines[position]):
+        if (
+            _UNINFORMATIVE_LINE.match(line)
+            or is_code
+            or line.startswith("File ")
+            or _GRAPH_FRAME.match(lines[position])
+        ):
             continue
         return re.sub(r"^\(\d+\)\s+", "", line), position
     return message.strip(), index

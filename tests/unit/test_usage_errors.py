@@ -75,7 +75,7 @@ MISTAKES = {
     "completion bash": "did you mean hpcrun --install-completion?",
     "site edit lumi": "did you mean hpcrun site show?",
     "site list --all": "hpcrun site list has all sites",
-    "doctor --fix": "it prints what to fix",
+    "doctor --fix": "hpcrun doctor prints what to fix",
     "submit lenet5 --parsable": "id=$(hpcrun submit ...)",
     "submit lenet5 --requeue": "did you mean --max-requeue=N?",
     "submit lenet5 --gpus-per-node=four": "did you mean --gpus-per-node=4?",
@@ -211,7 +211,7 @@ MISTAKES = {
     "submit lenet5 -e A=1": "did you mean -x A=1?",
     "submit lenet5 --bind /data": "in the site file binds a folder",
     "report last --pdf": "hpcrun report writes HTML",
-    "config set site styx": "HPCRUN_SITE chooses the site",
+    "config set site styx": "HPCRUN_SITE selects the site",
     "submit x.py --epochs 3": "hpcrun submit x.py -- --epochs 3",
     "submit x.py --epochs=3 -- more": "hpcrun submit x.py -- --epochs=3 more",
     "submit x.py data.csv": "hpcrun submit x.py -- data.csv",
@@ -274,7 +274,7 @@ def test_a_mistake_is_one_error_that_says_what_to_type(cli, line):
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["submit", "lenet5", "-N", ""], "hpcrun submit: --nodes is empty\nHINT: --nodes=N; if it is the value of"),
+    (["submit", "lenet5", "-N", ""], "hpcrun submit: --nodes is empty\nHINT: --nodes=N; if the value comes from"),
     (["submit", "lenet5", "--site="], "ERROR: hpcrun submit: --site is empty\nHINT: --site=NAME; if"),
     (["submit", "lenet5", "--stage-in", "/data", "--stage-in", ""], "ERROR: hpcrun submit: --stage-in is empty\n"),
     (["submit", "x.py", "--nodes=2 -n 4"], "HINT: without quotes: --nodes=2 -n 4\n"),

@@ -1,7 +1,7 @@
 """ResNet-50 and other networks on ImageNet or the user's images with Keras on JAX and keras.distribution.DataParallel.
 
-The training step is compiled as one program for the devices of all processes. It gives the results of one device: batch
-normalization, too, uses the statistics of the whole batch.
+The training step is compiled as one program for the devices of all processes. The program gives the results of one
+device: batch normalization, too, uses the statistics of the whole batch.
 
 The defaults are the recipe of Goyal et al., "Accurate, Large Minibatch SGD" (arXiv:1706.02677, sections 2 and 5.1), as
 for the workload resnet50: a learning rate of 0.1 per 256 images of the batch with a warm-up of 5 epochs, a tenth of the

@@ -51,7 +51,7 @@ def run_benchmark(plan: Plan, timeout: float, *, keep_directory: bool, as_json: 
         output.value({**report.as_json(), "run_dir": str(run.directory) if keep_directory else None})
     else:
         _show(report)
-    short_job.remove_run(run, keep=keep_directory)
+    short_job.remove_run(run, keep_directory=keep_directory)
     if not pending_reason:
         unrecorded_message = "the results are not recorded: no folder for them is writable"
         output.message(f"recorded in {report.file}" if report.file else unrecorded_message)

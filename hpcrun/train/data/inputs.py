@@ -75,8 +75,8 @@ def shard_input(
         _require_unset(x, (y, sample_weight, batch_size))
         if hasattr(x, "epochs"):
             x.epochs.done, x.epochs.skip = x.epochs.done + first_epoch, skip_batches
-            return _from_shards(x, class_weight, drop_batches)
-        return _from_dataset(
+            return _input_from_shards(x, class_weight, drop_batches)
+        return _input_from_dataset(
             x,
             seed,
             class_weight,
@@ -97,7 +97,7 @@ def shard_input(
             shards = tf_arrays.shard_arrays(
                 data, batch_size or 32, order, distribute=distribute, first_epoch=first_epoch
             )
-            return _from_shards(shards, class_weight, drop_batches)
+            return _input_from_shards(shards, class_weight, drop_batches)
         stream = python_data.shard_arrays(data, batch_size or 32, order, distribute=distribute)
     elif isinstance(x, list):
         raise HpcrunError("x is a list of objects that are not arrays", hint=_array_hint("x", x))
@@ -113,7 +113,7 @@ def shard_input(
         )
     if class_weight:
         stream = python_data.weigh_classes(stream, class_weight)
-    return _from_stream(stream, first_epoch, drop_batches)
+    return _input_from_stream(stream, first_epoch, drop_batches)
 
 
 def shard_predict_input(x: Data) -> ShardedInput:
@@ -132,7 +132,7 @@ def shard_predict_input(x: Data) -> ShardedInput:
             )
         dataset = tf_data.shard_predict_dataset(x)
         return ShardedInput(dataset, dataset.element_spec.data, None)
-    return _from_stream(python_data.shard_batches(x, None, predict=True), 0, 0)
+    return _input_from_stream(python_data.shard_batches(x, None, predict=True), 0, 0)
 
 
 def is_tf_dataset(x: Data) -> bool:
@@ -152,7 +152,7 @@ def announce_local_batches(distribute: bool, switch: str, action: str) -> None:
         print_line(f"INFO: {switch}=False: every rank {action} its own batches, and all ranks have the same weight")
 
 
-def _from_dataset(
+def _input_from_dataset(
     x: Data,
     seed: int | None,
     class_weight: Mapping[int, float] | None,
@@ -177,10 +177,10 @@ def _from_dataset(
         iterator = iter(sharded_dataset)
         if is_sharded:
             next(iterator, None)
-    return _from_shards(sharded_dataset, class_weight, drop_batches)
+    return _input_from_shards(sharded_dataset, class_weight, drop_batches)
 
 
-def _from_shards(shards: Data, class_weight: Mapping[int, float] | None, drop_batches: int) -> ShardedInput:
+def _input_from_shards(shards: Data, class_weight: Mapping[int, float] | None, drop_batches: int) -> ShardedInput:
     from hpcrun.train.data import tf_data
 
     if class_weight:
@@ -191,7 +191,7 @@ def _from_shards(shards: Data, class_weight: Mapping[int, float] | None, drop_ba
     return ShardedInput(shards, shards.element_spec.data, None if steps < 0 else steps)
 
 
-def _from_stream(stream: python_data.ShardStream, first_epoch: int, drop_batches: int) -> ShardedInput:
+def _input_from_stream(stream: python_data.ShardStream, first_epoch: int, drop_batches: int) -> ShardedInput:
     if keras.backend.backend() == "tensorflow":
         from hpcrun.train.data import tf_data
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _NAMES_OF_OPERATIONS = re.compile(r"\{\{.*?\}\}|\[Op:.*?\]")
-_MAX_LISTED = 5  # number of damaged images listed in a message
+_MAX_LISTED = 5  # maximum number of damaged images listed in a message
 _recent_reads: deque[tuple[Callable[[int], str | None], int]] = deque(maxlen=4096)
 _HINT = "copy or build it again, or leave out damaged images: skip_bad=True, --skip-bad of workloads"
 
