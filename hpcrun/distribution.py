@@ -108,19 +108,19 @@ def trains_model(argv: tuple[str, ...], start: Path) -> bool:
     return _read_script(argv, start).imports_training_library
 
 
-def find_framework(argv: tuple[str, ...], start: Path, requested: str) -> str:
+def find_framework(argv: tuple[str, ...], start: Path, framework: str) -> str:
     """Return the framework through which the ranks of a command line find each other; ``auto`` if it is unknown.
 
     Args:
         argv: The command line of one rank.
         start: The directory in which the command line is started.
-        requested: The value of ``--framework``; it is returned unless it is ``auto``.
+        framework: The value of ``--framework``; it is returned unless it is ``auto``.
 
     Raises:
         HpcrunError: A comment in the script names an unknown framework.
     """
-    if requested != "auto":
-        return requested
+    if framework != "auto":
+        return framework
     names = _read_script(argv, start)
     if names.comment and names.comment not in FRAMEWORKS:
         message = f"# hpcrun: framework={names.comment} in the script: hpcrun does not know this framework"

@@ -35,7 +35,7 @@ class Workload:
     Attributes:
         name: Short name; the default name of the job.
         program: The command without its arguments; ``None`` stands for the site's Python.
-        description: One line, for lists.
+        description: A description in one line, for lists.
         resources: Default resources.
         packages: Python packages that the program imports, without hpcrun.
         options: The ``[options]`` of ``workload.toml``; None if the program parses its arguments itself.

@@ -92,8 +92,8 @@ def _list_transports(
 def _srun_options(spec: JobRecord) -> list[str]:
     """Return the srun options of a short job, with the partition, account and QOS of an earlier job."""
     resources = spec.resources
-    requested = {"partition": resources.partition, "account": resources.account, "qos": resources.qos}
-    options = [f"--{name}={value}" for name, value in requested.items() if value]
+    requested_options = {"partition": resources.partition, "account": resources.account, "qos": resources.qos}
+    options = [f"--{name}={value}" for name, value in requested_options.items() if value]
     forbidden_options = {option.partition("=")[0] for option in spec.site.sbatch_forbidden}
     return options if "--mem" in forbidden_options else [*options, "--mem=100M"]
 

@@ -30,14 +30,16 @@ def translate_resources(lists: Sequence[str]) -> list[str]:
     Args:
         lists: The values of PBS's or Grid Engine's ``-l``, such as ``select=2:ncpus=8:ngpus=4`` and ``h_rt=3600``.
     """
-    requested = dict(pair.partition("=")[::2] for text in lists for pair in re.split("[,:](?=[a-z_]+=)", text))
+    requested_amounts = dict(pair.partition("=")[::2] for text in lists for pair in re.split("[,:](?=[a-z_]+=)", text))
     options_by_name = {
-        _OPTIONS[name]: _translate_value(_OPTIONS[name], value) for name, value in requested.items() if name in _OPTIONS
+        _OPTIONS[name]: _translate_value(_OPTIONS[name], value)
+        for name, value in requested_amounts.items()
+        if name in _OPTIONS
     }
     if (
-        "mpiprocs" in requested and options_by_name.get("--cpus-per-task", "").isdigit()
+        "mpiprocs" in requested_amounts and options_by_name.get("--cpus-per-task", "").isdigit()
     ):  # ncpus counts the cores of all ranks on a node
-        ranks = int(requested["mpiprocs"]) if requested["mpiprocs"].isdigit() else 1
+        ranks = int(requested_amounts["mpiprocs"]) if requested_amounts["mpiprocs"].isdigit() else 1
         options_by_name["--cpus-per-task"] = str(max(1, int(options_by_name["--cpus-per-task"]) // max(1, ranks)))
     return [
         f"{option}={value}"

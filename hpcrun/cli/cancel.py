@@ -139,12 +139,14 @@ class CancelProgress:
         self.kill_requested = kill_requested
         self.next_message = FIRST_MESSAGE_SECONDS
 
-    def __call__(self, remaining: "Sequence[StoppedJob]", seconds: float) -> bool:
+    def __call__(self, remaining_jobs: "Sequence[StoppedJob]", seconds: float) -> bool:
         """Print the waiting time if a message is due, and return whether to kill the ranks now."""
-        if remaining and seconds >= self.next_message:
+        if remaining_jobs and seconds >= self.next_message:
             self.next_message = seconds + MESSAGE_INTERVAL_SECONDS
-            subject = f"job {remaining[0].run.job_id}" if len(remaining) == 1 else f"{len(remaining)} jobs"
-            grace_seconds = max(stopped_job.grace_seconds for stopped_job in remaining)
+            subject = (
+                f"job {remaining_jobs[0].run.job_id}" if len(remaining_jobs) == 1 else f"{len(remaining_jobs)} jobs"
+            )
+            grace_seconds = max(stopped_job.grace_seconds for stopped_job in remaining_jobs)
             output.message(
                 f"{subject}: waiting {seconds:.0f} of at most {grace_seconds:.0f} s for a checkpoint; "
                 "Ctrl+C kills the ranks now"

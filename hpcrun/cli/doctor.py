@@ -81,7 +81,7 @@ def doctor(
     # handle SIGINT even if a shell made this process ignore it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _exit_on_signal)
-    requested = {
+    requested_resources = {
         "nodes": nodes, "partition": partition, "account": account, "qos": qos, "time": time,
         "gpus_per_node": gpus_per_node, "nodelist": nodelist,
     }  # fmt: skip
@@ -89,7 +89,9 @@ def doctor(
         raise HpcrunError(f"two sites were given: {site} and --site={same_site}", hint="name one of them")
     site = site or same_site
     try:
-        context = create_context(site, {name: value for name, value in requested.items() if value is not None})
+        context = create_context(
+            site, {name: value for name, value in requested_resources.items() if value is not None}
+        )
     except HpcrunError as error:
         raise typer.Exit(_report_invalid_site(site, error, as_json=as_json)) from None
     context.in_job = in_job

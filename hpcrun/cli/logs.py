@@ -24,7 +24,7 @@ def logs(
     rank: Annotated[
         str | None,
         typer.Option(
-            "--rank", metavar="RANKS", help="Ranks whose logs to print instead of the job's log, as 3 or 0,3-5."
+            "--rank", metavar="RANKS", help="Ranks whose logs are printed instead of the job's log, as 3 or 0,3-5."
         ),
     ] = None,
     grep: Annotated[

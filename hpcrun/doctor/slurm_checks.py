@@ -159,7 +159,7 @@ def check_mpi_type(context: CheckContext) -> Iterator[Finding]:
 def check_submission(context: CheckContext) -> Iterator[Finding]:
     """Check with ``sbatch --test-only`` that Slurm accepts a job in each partition of the site file."""
     if context.refusal and context.lacks_only_user_options:
-        yield warning("a job", context.refusal.message, "hpcrun doctor --account NAME --time TIME tests one")
+        yield warning("a job", context.refusal.message, "hpcrun doctor --account NAME --time TIME tests such a job")
     elif context.refusal:
         yield error("a job", f"hpcrun refuses it: {context.refusal.message}", context.refusal.hint or "")
     elif context.plan:

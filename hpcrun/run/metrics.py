@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 METRICS_FILE = "metrics.jsonl"
 _TIMING_KEYS = ("images_per_second", "seconds")
-_epoch_end_time = [time.perf_counter()]  # in a list, so that log_metrics can replace it
+_epoch_end_time = [time.perf_counter()]  # a list, because `log_metrics` replaces the value
 _is_first_call = [True]
 
 

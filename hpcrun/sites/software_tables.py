@@ -79,7 +79,7 @@ class Container:
     gpu: bool = True
     """Whether the runtime provides the GPU driver inside the container (--nv, --rocm, --gpu) in jobs with GPUs."""
     home: bool | None = None
-    """Whether the home directory is mounted in the container; default: as the runtime does."""
+    """Whether the home directory is mounted in the container; default: the runtime's default."""
     mpi: Literal["image", "host"] = "image"
     """The MPI library of the ranks: the image's, which connects to the launcher by PMI or PMIx, or the host's."""
 

@@ -139,7 +139,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
             self._print(f"learning rate {rate:.6g} from epoch {self._epoch + 1} on")
 
     def _full_rate(self) -> float:
-        """Return the full rate of this epoch; during the warm-up, the rate at its end."""
+        """Return the full rate of this epoch; during the warm-up, the rate at the end of the warm-up."""
         decay_factor = self.decay(self._epoch) if self.decay and self._epoch >= self.warmup_epochs else 1.0
         return float(self._base_rate * self._factor * decay_factor)
 

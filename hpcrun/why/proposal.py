@@ -67,10 +67,11 @@ def propose(explanations: Sequence[Explanation]) -> Proposal:
         raise HpcrunError(message, hint="without --fix, hpcrun resubmit submits the job again at once", exit_code=1)
     proposals = [one for explanation in explanations if (one := _propose(explanation))]
     if not proposals:
-        first = explanations[0]
-        hint = f"hpcrun why {first.run.job_id or first.run.directory} says what to do; then give options yourself"
+        first_explanation = explanations[0]
+        job = first_explanation.run.job_id or first_explanation.run.directory
+        hint = f"hpcrun why {job} says what to do; then give options yourself"
         raise HpcrunError(
-            f"--fix: the failure implies no change of an option: {first.headline}", hint=hint, exit_code=1
+            f"--fix: the failure implies no change of an option: {first_explanation.headline}", hint=hint, exit_code=1
         )
     changes: dict[str, str] = {}
     for one in proposals:
@@ -88,7 +89,7 @@ def _merge(name: str, first_value: str, second_value: str) -> str:
 
 def _propose(explanation: Explanation) -> Proposal | None:
     """Return the changes for the first diagnosis that a change of resources may correct."""
-    run, kinds = explanation.run, {"time": _more_time, "memory": _more_memory, "exclude": _exclude_node}
+    run, kinds = explanation.run, {"time": _raise_time_limit, "memory": _raise_memory, "exclude": _exclude_node}
     if explanation.is_healthy or not explanation.state.finished or not run.spec.is_recorded:
         return None
     resources = run.spec.resources.to_resources()
@@ -99,7 +100,7 @@ def _propose(explanation: Explanation) -> Proposal | None:
     return None
 
 
-def _more_time(explanation: Explanation, resources: Resources, _diagnosis: Diagnosis) -> dict[str, str] | None:
+def _raise_time_limit(explanation: Explanation, resources: Resources, _diagnosis: Diagnosis) -> dict[str, str] | None:
     try:
         limit = max(parse_time(time) for time in (explanation.state.limit, resources.time) if time)
     except ValueError:  # Slurm answered in another format, or not at all
@@ -115,15 +116,15 @@ def _format_limit(seconds: float) -> str:
     return text if text.count(":") == 2 else f"0:{text.zfill(5)}"
 
 
-def _more_memory(explanation: Explanation, resources: Resources, _diagnosis: Diagnosis) -> dict[str, str] | None:
+def _raise_memory(explanation: Explanation, resources: Resources, _diagnosis: Diagnosis) -> dict[str, str] | None:
     """Return `RETRY_FACTOR` times the memory limit or the used memory, whichever is larger."""
     run = explanation.run
     option = next((name for name in MEMORY_OPTIONS if getattr(resources, name)), "mem")
-    requested = getattr(resources, option)
+    requested_memory = getattr(resources, option)
     retries = sum(
         start.more_memory for start in run.starts()
     )  # slurm.bash multiplied the memory by RETRY_FACTOR at each retry
-    limit = parse_memory(requested) * RETRY_FACTOR**retries if requested else _recorded_memory(run)
+    limit = parse_memory(requested_memory) * RETRY_FACTOR**retries if requested_memory else _recorded_memory(run)
     used_memory = _used_memory(run, resources) if option == "mem" else 0
     proposed_memory = float(ceil(max(limit, used_memory) * RETRY_FACTOR))
     if option == "mem":

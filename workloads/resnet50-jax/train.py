@@ -51,7 +51,7 @@ import keras  # noqa: E402
 from jax.experimental import multihost_utils  # noqa: E402
 
 sys.path.append(str(paths.shipped_folder("workloads") / "resnet50"))
-import networks  # noqa: E402  (those of the workload resnet50)
+import networks  # noqa: E402  (the networks of the workload resnet50)
 
 keras.utils.set_random_seed(args.seed)
 if args.precision != "float32":

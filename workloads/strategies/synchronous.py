@@ -37,7 +37,7 @@ def train(training: Training) -> dict[str, float]:
         return strategy.reduce("MEAN", strategy.run(lambda: sums), axis=None)
 
     def read(epoch: int, steps_done: int) -> tf.distribute.DistributedDataset:
-        """Return this worker's batches of an epoch, without the completed steps."""
+        """Return this worker's batches of an epoch, without batches of steps that were completed before a restart."""
 
         def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
             size = context.get_per_replica_batch_size(args.batch_size)

@@ -32,7 +32,7 @@ def overwritten_path(site: Site) -> Iterator[Finding]:
 
 
 def variable_with_key(site: Site) -> Iterator[Finding]:
-    """Warn of XLA_FLAGS, because the key ``cuda.xla_flags`` keeps flags of users and modules."""
+    """Warn of XLA_FLAGS: unlike the key ``cuda.xla_flags``, the variable discards flags of users and modules."""
     for key, name, _ in _environment_variables(site):
         if name == "XLA_FLAGS":
             problem = "environment.XLA_FLAGS overwrites the flags that the user or a module has set"

@@ -220,7 +220,7 @@ class ShardDataAdapter(DataAdapter):  # type: ignore[misc]  # keras is untyped
 
     @property
     def batch_size(self) -> None:
-        """None: shards differ in size."""
+        """Return None, because shards differ in size."""
         return
 
     has_partial_batch = partial_batch_size = None

@@ -71,18 +71,18 @@ class Buffer:
         self.chunks = []
         for number, (start, stop) in enumerate(bounds):
             slot = number % len(slots) if slots else 0
-            packed = slots[slot][: stop - start] if slots else sums[start:stop]
-            segments = list(_segments(gradients, starts, start, packed))
+            packed_values = slots[slot][: stop - start] if slots else sums[start:stop]
+            segments = list(_segments(gradients, starts, start, packed_values))
             views_of_ranks = [slots_of_rank[slot][: stop - start] for slots_of_rank in rank_buffers]
             must_complete = number in {0, len(bounds) - 1}
-            self.chunks.append(Chunk(packed, sums[start:stop], views_of_ranks, segments, must_complete))
+            self.chunks.append(Chunk(packed_values, sums[start:stop], views_of_ranks, segments, must_complete))
 
 
-def _segments(gradients: Sequence[Array], starts: Sequence[int], start: int, packed: Array) -> Iterator[Segment]:
-    stop = start + packed.size
+def _segments(gradients: Sequence[Array], starts: Sequence[int], start: int, packed_values: Array) -> Iterator[Segment]:
+    stop = start + packed_values.size
     for i in range(max(bisect_right(starts, start) - 1, 0), bisect_left(starts, stop)):
         low, high = max(start, starts[i]), min(stop, starts[i] + gradients[i].size)
-        memory = packed[low - start : max(low, high) - start]
+        memory = packed_values[low - start : max(low, high) - start]
         if memory.size == gradients[i].size:
             yield i, None, memory.reshape(gradients[i].shape)
         elif memory.size:

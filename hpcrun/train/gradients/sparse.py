@@ -151,11 +151,11 @@ def _gather(comm: Comm, once_per_batch: Sequence[bool], share: Array, *arrays: A
         gathered_arrays = []
         for array, rows in zip(arrays, counts.T, strict=True):
             rows_to_send = array[: rows[comm.rank]]
-            packed = np.ascontiguousarray(
+            contiguous_rows = np.ascontiguousarray(
                 rows_to_send if rows_to_send.dtype.kind == "i" else rows_to_send * rows_to_send.dtype.type(share)
             )
             gathered_rows = np.empty((rows.sum(), *array.shape[1:]), array.dtype)
-            comm.Allgatherv(packed, [gathered_rows, rows * math.prod(array.shape[1:])])
+            comm.Allgatherv(contiguous_rows, [gathered_rows, rows * math.prod(array.shape[1:])])
             gathered_arrays.append(gathered_rows)
     for number, rows in enumerate(counts.T[::2]):
         if once_per_batch[number]:

@@ -46,9 +46,9 @@ class Augmentation(NamedTuple):
             The windows (top, left, height, width) in pixels, int32 (b, 4), and the random numbers, float32 (b, 6).
         """
         keys = seeds.astype(np.uint32).astype(np.uint64)
-        streams = (np.random.Generator(np.random.Philox(key=key)) for key in keys)
+        generators = (np.random.Generator(np.random.Philox(key=key)) for key in keys)
         uniform_draws = np.stack(
-            [stream.random(_DRAWS_PER_IMAGE + 4 * _CROP_ATTEMPTS * (self.area > 0)) for stream in streams]
+            [stream.random(_DRAWS_PER_IMAGE + 4 * _CROP_ATTEMPTS * (self.area > 0)) for stream in generators]
         )
         if self.area:
             window_draws = uniform_draws[:, _DRAWS_PER_IMAGE:].reshape(-1, _CROP_ATTEMPTS, 4)
