@@ -26,7 +26,7 @@ def run_dir(tmp_path, monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "HPCRUN_RANK", "HPCRUN_NTASKS", "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HPCRUN_RUN_DIR", str(tmp_path))
-    monkeypatch.setattr(metrics, "_is_first", [True])
+    monkeypatch.setattr(metrics, "_is_first_call", [True])
     return tmp_path
 
 
@@ -78,7 +78,7 @@ def test_rank_0_writes(run_dir, monkeypatch, capsys):
 def test_a_restarted_job_replaces_the_epochs_that_it_repeats(run_dir, monkeypatch, capsys):
     for epoch in (1, 2, 3):
         hpcrun.run.log_metrics(epoch, 4, loss=1 / epoch, images_per_second=100.0 * epoch)
-    monkeypatch.setattr(metrics, "_is_first", [True])  # another process
+    monkeypatch.setattr(metrics, "_is_first_call", [True])  # another process
     for epoch in (3, 4):
         hpcrun.run.log_metrics(epoch, 4, loss=0.1, images_per_second=400)
     epochs = Run(run_dir).metrics()
