@@ -27,7 +27,7 @@ def require_two_dashes(command: Any, ctx: Any, args: Sequence[str]) -> None:
     Raises:
         HpcrunError: An argument is such an option; the hint names the correct option.
     """
-    from hpcrun.cli import usage_errors
+    from hpcrun.cli import option_hints
 
     options = [param for param in command.get_params(ctx) if param.param_type_name == "option"]
     known_options = {name for param in options for name in (*param.opts, *param.secondary_opts)}
@@ -43,11 +43,11 @@ def require_two_dashes(command: Any, ctx: Any, args: Sequence[str]) -> None:
             continue
         corrected_args = [*args[:index], correct_option + word.removeprefix(typed_option), *args[index + 1 :]]
         argv = [*ctx.command_path.split()[1:], *corrected_args]
-        value = usage_errors.find_option_value(correct_option, argv) if correct_option in options_with_value else ""
+        value = option_hints.find_option_value(correct_option, argv) if correct_option in options_with_value else ""
         hint = (
             f"did you mean {assign(correct_option, value)}?"
             if correct_option in known_options
-            else usage_errors.hint_option(correct_option, ctx, argv)
+            else option_hints.hint_option(correct_option, ctx, argv)
         )
         raise HpcrunError(f"{ctx.command_path} has no option {typed_option}", hint=hint)
 

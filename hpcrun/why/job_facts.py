@@ -12,14 +12,15 @@ from hpcrun.sites.lint.mpi import matching_mpi_type
 from hpcrun.why import site_origin
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.log_end import TAIL_BYTES, Log
-from hpcrun.why.python_error import PythonError, find_python_error
 from hpcrun.why.signatures import reason_code
+from hpcrun.why.tracebacks import find_python_error
 from hpcrun.write_access import name_of_uid
 
 if TYPE_CHECKING:
     from hpcrun.jobs.run_files import ExitRecord
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
+    from hpcrun.why.python_error import PythonError
 
 MAX_LOGS = 64  # maximum number of rank logs; the logs that ended first are read
 ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"})

@@ -1,51 +1,10 @@
-"""Finds Python exceptions in logs: the most informative message, and the user's line of code that raised it."""
+"""An exception that ended a Python program, and whether it is the program's own error."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from hpcrun.why.exception_text import find_code, find_condition, find_hint
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hpcrun.why.log_end import Log
-
-MAX_MESSAGE_CHARACTERS = 400
-
-_TRACEBACK_START = re.compile(r"^.{0,80}?Traceback \(most recent call last\)(?::(?: \(RANK \d+\))?\s*$| ─+╮$|$)")
-_FRAME = re.compile(
-    r"""^\s*(?:\|\ \s*|>\ )?File\ "(?P<file>[^"]+)",\ line\ (?P<number>\d+)  # >: loguru
-    |^│\ (?P<boxed>/\S+?):(?P<boxed_number>\d+)\ in\  # rich
-    |^(?:File\ (?P<notebook>[^\s":]+):|(?P<cell>Cell\ In\ ?\[\d+\]),\ line\ )(?P<line>\d+)  # IPython
-    """,
-    re.VERBOSE,
-)
-_GRAPH_FRAME = re.compile(
-    r"""^\s+(?:File\ "(?P<file>[^"]+)",\ line\ (?P<number>\d+),\ in\ \S+
-    |(?P<old_file>/\S+):(?P<old_number>\d+)\ \S+  # before TensorFlow 2.7
-    )(?:\ \ \*+)?\s*$""",
-    re.VERBOSE,
-)
-"""Matches a frame of code in a TensorFlow graph, within the message of the exception."""
-_OPERATION = re.compile(r"\{\{node (?!(?:Stateful)?PartitionedCall|IteratorGetNext)(?P<name>[^{}\s]+)\}\}")
-"""Matches the operation of a TensorFlow graph that failed, within the message of the exception."""
-_BOX_CHARACTERS = ("│", "╭", "╰")
-_IGNORED_EXCEPTION = re.compile(
-    r"^(?:Exception (?:ignored|in thread) |Error in atexit|Error in sys\.excepthook|--- Logging error ---)"
-)
-_ERROR = re.compile(
-    r"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:(?!(?:ERROR|WARNING|INFO|DEBUG|CRITICAL|NOTE|WARN)\b)[A-Z_]\w*"
-    r"|error|timeout|gaierror|herror|exception)(?:\(\w+\)(?=: <no detail))?)(?:: ?(?P<message>.*))?$"
-)
-_SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
-_GROUP_MARK = re.compile(r"^\s*[|+][-+| ]{0,60}")
-_CHAIN_SEPARATOR = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
-_LIBRARY_FILE = re.compile(
-    r"/(?:site|dist)-packages/|/lib(?:64)?/python[\d.]+/|^<|/hpcrun/train/|/hpcrun/\w+\.py$|^[^/].*\.p(?:yx|xi)$|/bin/[^/]+$|/jobs?/_?entry"
-)
 _WRAPPER_EXCEPTION = re.compile(
     r"\b(?:ChildFailedError|CalledProcessError|SystemExit|RayTaskError\S*|ProcessRaisedException|ProcessExitedException"
     r"|KeyboardInterrupt|ApplicationError|JobException|CancelledError|CheckpointException|TerminatedWorkerError|BrokenProcessPool|BrokenExecutor|SignalException|SIGTERMException)$"
@@ -56,8 +15,6 @@ _PARENT_PROCESS_MESSAGE = re.compile(
     r"|(?:Cluster|Nanny|Worker) failed to start|Exception in \w+ thread|See (?:the )?root cause above"
     r"|DataLoader worker \(pid\S* [\d, ]+\) (?:exited|is killed)"
 )
-_THREAD_FAILED = re.compile(r"^StopIteration|Found: None$|\b(?:threads?|workers?|[Qq]ueue)\b")
-"""Matches an exception of the main thread whose cause is a thread that failed."""
 _LOST_PEER = re.compile(
     r"DistBackendError|NCCL (?:error|communicator)|Connection closed by peer|HorovodInternalError"
     r"|Horovod has been shut down|Connection reset by peer|Broken pipe|Gloo .*(?:timed out|reset)"
@@ -68,20 +25,6 @@ _LOST_PEER = re.compile(
     r"|^EOFError$|DEADLINE_EXCEEDED: (?:Deadline Exceeded|Barrier|GetKeyValue)|UNAVAILABLE: failed to connect to all"
     r"|different incarnation|Rendezvous(?:Closed|GracefulExit)Error|store->\w+\S* got error"
     r"|DistStoreError: (?:Socket Timeout|wait timeout)|Collective ops is aborted by: (?:Timed out|Check the health)"
-)
-_CANCELLED_LINE = re.compile(r"^(?:slurmstepd\S*:|\[[\d:T.-]+\]) error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT ")
-_DETAIL_LINE = re.compile(
-    r"^(?:Graph execution error:|\d+ root error\(s\) found\.|From /job:\S+:|Exception encountered when calling .*"
-    r"|.*in user code:|.* Original error:"
-    r"|Caught \w+ in .*|Traceback \(most recent call last\):|HDF5 error back trace|)$"
-)
-_MESSAGE_CONTINUATION = re.compile(r"^(?:Exception encountered: |Layer '.*' expected|Original error was: )")
-"""Matches the beginning of another paragraph of an exception's message."""
-_RANK_LABEL = re.compile(r"^(?:\S+: )?\[rank\d+\]:")
-_UNINFORMATIVE_LINE = re.compile(
-    r"^(?:$|Detected at node .*|Node: .*|\[\[\{\{.*|File \".*|Stack trace for op definition:.*|=+$"
-    r"|<stack traces unavailable>|Original [Tt]raceback.*|Traceback .*|(?:in|at) .*\):$|[-]+$|During handling.*"
-    r"|The above exception.*)"
 )
 
 
@@ -149,172 +92,3 @@ class PythonError:
         if _WRAPPER_EXCEPTION.search(self.error.partition(":")[0]) or _PARENT_PROCESS_MESSAGE.search(self.error):
             return "wrapper"
         return "peer" if _LOST_PEER.search(self.error) else "own"
-
-
-def find_python_error(logs: Sequence[Log]) -> PythonError | None:
-    """Return the most informative exception: the last that does not only report the failure of another process.
-
-    If PyTorch labels lines with ranks, return the first exception: it ended its rank, and made the other ranks fail.
-    """
-    exceptions = [error for log in logs if "Traceback (" in log.text or '  File "' in log.text for error in _parse(log)]
-    thread_exceptions = [error for error in exceptions if error.in_thread and error.kind == "own"]
-    exceptions = [error for error in exceptions if not error.ignored] or exceptions
-    if thread_exceptions and all(error.kind == "wrapper" or _THREAD_FAILED.search(error.error) for error in exceptions):
-        exceptions = thread_exceptions  # the exception of the main thread then only reports that a thread has failed
-    exceptions = [error for error in exceptions if not error.late] or exceptions
-    for kind in ("own", "peer", "wrapper", "ignored"):
-        if errors := [error for error in exceptions if error.kind == kind]:
-            log = next(log for log in logs if log.name == errors[0].log)
-            errors = [error for error in errors if error.log == log.name]
-            errors_with_rank_label = [error for error in errors if _RANK_LABEL.match(log.lines[error.last])]
-            return errors_with_rank_label[0] if errors[-1] in errors_with_rank_label else errors[-1]
-    return None
-
-
-def _parse(log: Log) -> list[PythonError]:
-    """Return the exceptions of a log in order; of a chain of exceptions, only the last."""
-    lines, errors, index, link_text = log.text.split("\n"), list[PythonError](), 0, ""
-    cancellation_index = next((number for number, line in enumerate(lines) if _CANCELLED_LINE.match(line)), len(lines))
-    while index < len(lines):
-        line = lines[index]
-        if 'File "' not in line and "Traceback (" not in line and "exception" not in line:
-            index += 1
-            continue
-        if link := _CHAIN_SEPARATOR.match(_GROUP_MARK.sub("", line)):
-            link_text = link[0] if errors else ""
-        if not (_TRACEBACK_START.match(line) or _FRAME.match(line)):
-            index += 1
-            continue
-        error = _parse_one(log.name, lines, index)
-        if error is None:
-            index += 1
-            continue
-        index = error.last + 1
-        if link_text:
-            start = error.first if link_text.startswith("During") else errors[-1].handled
-            error = replace(_join(errors.pop(), error), handled=start)
-        errors.append(replace(error, late=error.first > cancellation_index))
-        link_text = ""
-    return errors
-
-
-def _join(first_error: PythonError, error: PythonError) -> PythonError:
-    """Merge an exception of a chain with the exception that it caused."""
-    if first_error.kind == "own" and error.kind != "own":
-        # such as a KeyboardInterrupt while a handler of the first exception waited
-        return replace(first_error, end=error.end)
-    root = first_error.cause or first_error.error
-    # a pool raises its worker's exception again, at a line that did not cause it
-    is_first = root == error.error or _LIBRARY_FILE.search(error.file)
-    raised_error = first_error if is_first and not _LIBRARY_FILE.search(first_error.file) else error
-    cause = "" if root == error.error else root
-    hint = error.hint or first_error.hint
-    return replace(
-        error,
-        file=raised_error.file,
-        number=raised_error.number,
-        code=raised_error.code,
-        first=first_error.first,
-        cause=cause,
-        hint=hint,
-    )
-
-
-def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
-    """Return the exception whose traceback starts at a line."""
-    has_heading = bool(_TRACEBACK_START.match(lines[start]))
-    indent = (
-        lines[start][: len(lines[start]) - len(lines[start].lstrip())] if has_heading else ""
-    )  # in torchrun's table
-    frames: list[tuple[str, str, str]] = []
-    limit = min(start + 600, len(lines))
-    for index in range(start + has_heading, limit):
-        line = _GROUP_MARK.sub("", lines[index].removeprefix(indent))
-        if frame := _FRAME.match(line):
-            file, boxed, cell = frame["file"], frame["boxed"], frame["notebook"] or frame["cell"]
-            number = frame["number"] or frame["boxed_number"] or frame["line"]
-            frames.append((file or boxed or cell, number, find_code(lines, index, number, indent)))
-            continue
-        if not line.strip() or line[:1].isspace() or line.startswith(_BOX_CHARACTERS):
-            continue
-        if _TRACEBACK_START.match(line):
-            return None
-        match = _ERROR.match(line)
-        if not match or not frames or not (has_heading or _SYNTAX.match(line)):
-            if has_heading and frames and not match:
-                continue  # output of other ranks between the lines
-            return None
-        if match["message"] is None:
-            message, last = find_condition(match["type"], lines[start + 1 : index], frames), index
-        else:
-            message, last = _message(lines, index, match["message"])
-        end_index = last
-        while end_index + 1 < len(lines) and end_index < last + 12 and not _TRACEBACK_START.match(lines[end_index + 1]):
-            if not lines[end_index + 1].strip() and not any(
-                map(_MESSAGE_CONTINUATION.match, lines[end_index + 2 : end_index + 3])
-            ):
-                break
-            end_index += 1
-        raised_in = frames[-1][0]
-        graph_frames = filter(None, map(_GRAPH_FRAME.match, lines[index + 1 : last]))
-        frames += [
-            (found["file"] or found["old_file"], found["number"] or found["old_number"], "") for found in graph_frames
-        ]
-        user_frames = [frame for frame in frames if not _LIBRARY_FILE.search(frame[0])]
-        is_syntax = bool(_SYNTAX.match(line))
-        file_frames = [
-            frame for frame in frames if not frame[0].startswith("<")
-        ]  # without <string>, <frozen importlib> and the like
-        file, number, code = frames[-1] if is_syntax else (user_frames or file_frames or frames)[-1]
-        has_type = message.startswith(f"{match['type']}: ")
-        text = message if has_type else f"{match['type']}: {message}" if message else match["type"]
-        previous_line = lines[start - 1] if start else ""
-        ignored, in_thread = (
-            bool(_IGNORED_EXCEPTION.match(previous_line)),
-            previous_line.startswith("Exception in thread "),
-        )
-        operation, hint = _find_operation("\n".join(lines[index : end_index + 1])), find_hint(lines, index, end_index)
-        return PythonError(
-            name, text[:MAX_MESSAGE_CHARACTERS], file, number, start, last, end_index,
-            hint=hint, code=code, operation=operation, ignored=ignored, in_thread=in_thread,
-            raised_in=raised_in,
-        )  # fmt: skip
-    return None
-
-
-def _find_operation(text: str) -> str:
-    match = _OPERATION.search(text)
-    graph = "the input pipeline (tf.data)" if "IteratorGetNext" in text else "the graph"
-    return f"{match['name']} in {graph}" if match else ""
-
-
-def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
-    """Return the most informative sentence of a message, and the index of its line."""
-    if not _DETAIL_LINE.match(message.strip()):
-        is_unfinished = message.rstrip().endswith((":", ",", " got")) and index + 1 < len(lines)
-        next_line = lines[index + 1].strip() if is_unfinished else ""
-        is_text = next_line[:1].isalnum() and not _TRACEBACK_START.match(next_line)
-        return f"{message.strip()} {next_line}" if is_text else message.strip(), index
-    for end_index in range(index + 1, min(index + 80, len(lines))):
-        line = _GROUP_MARK.sub("", lines[end_index]).strip()
-        if "[[{{" in line and end_index > index + 1:
-            break
-        if _TRACEBACK_START.match(line) or _CHAIN_SEPARATOR.match(line):
-            break
-    else:
-        end_index = min(index + 80, len(lines))
-    node_line_numbers = [n for n in range(index, end_index) if lines[n].startswith("Node: ")]
-    start_index = node_line_numbers[0] + 1 if node_line_numbers else index + 1
-    for position in range(start_index, end_index):
-        line = lines[position].strip()
-        previous_line = lines[max(position - 1, 0)]
-        is_code = lines[position][:1].isspace() and ("File " in previous_line or _GRAPH_FRAME.match(previous_line))
-        if (
-            _UNINFORMATIVE_LINE.match(line)
-            or is_code
-            or line.startswith("File ")
-            or _GRAPH_FRAME.match(lines[position])
-        ):
-            continue
-        return re.sub(r"^\(\d+\)\s+", "", line), position
-    return message.strip(), index
