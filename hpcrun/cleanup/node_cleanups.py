@@ -207,6 +207,9 @@ def _drop_unavailable_nodes(group: _Group) -> list[str]:
     while "completing" in {state for state, _ in states.values()} and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)  # wait for the end of the job or of its Epilog
         states = _query_node_states(group)
+    if states:  # Slurm has answered
+        for node in set(group.pending) - set(states):
+            group.drop_node(node, "Slurm lists no node of this name")
     for node, (state, reason) in states.items():
         if state == "allocated":
             group.drop_node(node, "other jobs use all of it")

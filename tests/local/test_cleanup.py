@@ -692,7 +692,7 @@ def nodes_of(calls):
 def test_one_command_reaches_many_nodes_and_errors_are_reported_per_node(fake_slurm, cli, monkeypatch):
     run = fake_slurm.submit(job_id=9)
     end(fake_slurm, run, host="n1")
-    (run.directory / "starts.jsonl").write_text(json.dumps({"job_id": "9", "nodes": "n[1-6]"}))
+    (run.directory / "starts.jsonl").write_text(json.dumps({"job_id": "9", "nodes": "n[1-7]"}))
     states = ("idle|none", "mixed|none", "drained*|bad disk", "allocated|none", "idle|none", "down*|Not responding")
     rows = "\\n".join(f"n{number}|{state}" for number, state in enumerate(states, 1))
     fake_slurm.replace_command("sinfo", f"printf '{rows}\\n'")
@@ -707,10 +707,11 @@ def test_one_command_reaches_many_nodes_and_errors_are_reported_per_node(fake_sl
         "n3": "Slurm reports it as not responding, drained (bad disk)",
         "n4": "other jobs use all of it",
         "n5": "Slurm cannot launch a task on it",
+        "n7": "Slurm lists no node of this name",
     }.items():
         assert f"{node} was not reached: srun: {why}{denied}" in err
     assert "HINT: when these nodes can be reached again: hpcrun cleanup 9\n" in err
-    assert [line.split()[0] for line in out.splitlines()[2:]] == ["n3", "n4", "n5", "n6"]
+    assert [line.split()[0] for line in out.splitlines()[2:]] == ["n3", "n4", "n5", "n6", "n7"]
 
 
 def test_nodes_that_cannot_be_allocated_together_are_tried_separately(fake_slurm, cli):
