@@ -14,7 +14,8 @@ from tests.slurm.cluster_user import LONG_TRAINING, OPENMPI_PYTHON, ClusterUser
 
 pytestmark = pytest.mark.slurm
 HELLO = Path(__file__).parent / "hello.py"
-TINY = ["--synthetic-data", "--image-size", "32", "--batch-size", "16", "--train-epochs", "1"]
+# AlexNet, since eight ranks take minutes to trace a ResNet-50, which two train in test_workloads.
+TINY = ["--arch", "alexnet", "--image-size", "64", "--synthetic-data", "--batch-size", "16", "--train-epochs", "1"]
 TINY += ["--train-num-samples", "32", "--val-num-samples", "16", "--num-classes", "10"]
 
 
