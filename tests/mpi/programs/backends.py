@@ -49,6 +49,11 @@ def pair(build, fit=fit_arguments, inputs=(x, y), tolerance=2e-6, **options):
         assert_close(found[1][name], values, max(tolerance, 1e-5))
 
 
+def alone(train, build=network):
+    """Return on all ranks what a function returns that trains plain Keras's model on one of them."""
+    return on_one_rank(lambda: train(build()))
+
+
 def crossentropy():
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
@@ -103,8 +108,11 @@ def generator(epochs=1):
 
 
 def check_data_sources():
-    expected = compiled(network(), "adam")
-    expected.fit(x, y, **fit_arguments)
+    def train(model):
+        compiled(model, "adam").fit(x, y, **fit_arguments)
+        return weights(model), model.evaluate(x, y, batch_size=8, verbose=0), model.predict(x, verbose=0)
+
+    expected, evaluation, predictions = alone(train)
     sources = {
         "PyDataset": (Batches(), {}),
         "threads": (Batches(workers=2), {}),
@@ -124,13 +132,13 @@ def check_data_sources():
     for name, (source, options) in sources.items():
         model = compiled(hpcrun.train.Model(network()), "adam")
         model.fit(source, shuffle=False, epochs=2, **options)
-        assert_close(weights(model), weights(expected))
+        assert_close(weights(model), expected)
         assert getattr(source, "epochs", 2) == 2
         again = generator() if name == "generator" else source
         steps = 3 if name == "repeated" else None
-        assert_close(model.evaluate(again, steps=steps), expected.evaluate(x, y, batch_size=8, verbose=0), 1e-5)
+        assert_close(model.evaluate(again, steps=steps), evaluation, 1e-5)
         again = generator() if name == "generator" else source
-        assert_close(model.predict(again, steps=steps), expected.predict(x, verbose=0), 1e-5)
+        assert_close(model.predict(again, steps=steps), predictions, 1e-5)
 
 
 def check_callbacks_of_a_run_do_not_wait_for_steps():
@@ -172,13 +180,15 @@ def check_any_number_of_samples_in_any_batches():
 
 
 def check_one_epoch_of_a_generator():
-    expected, model = compiled(network(), "adam"), compiled(hpcrun.train.Model(network()), "adam")
-    expected.fit(x, y, **fit_arguments | {"epochs": 1})
+    def train(model):
+        compiled(model, "adam")
+        return [model.fit(x, y, **fit_arguments | {"epochs": 1}) and weights(model) for _ in range(2)]
+
+    expected, model = alone(train), compiled(hpcrun.train.Model(network()), "adam")
     model.fit(generator())
-    assert_close(weights(model), weights(expected))
-    expected.fit(x, y, **fit_arguments | {"epochs": 1})
+    assert_close(weights(model), expected[0])
     model.fit(generator(), steps_per_epoch=3, initial_epoch=2, epochs=3)  # epochs that were done elsewhere
-    assert_close(weights(model), weights(expected))
+    assert_close(weights(model), expected[1])
 
 
 def check_validation_of_every_epoch():
@@ -203,15 +213,18 @@ def check_shuffles_are_equal():
 
 def check_class_and_sample_weights():
     weight = np.random.default_rng(3).uniform(size=len(x)).astype("float32")
-    plain, model = network(), hpcrun.train.Model(network())
-    for m in (plain, model):
-        m.compile("sgd", crossentropy(), weighted_metrics=["accuracy"])
-        m.fit(x, y, **fit_arguments, sample_weight=weight)
-        m.fit(x, y, **fit_arguments, class_weight={0: 0.5, 1: 2.0})
-    assert_close(weights(model), weights(plain))
-    model.fit(Batches(), shuffle=False, class_weight={0: 0.5, 1: 2.0})
-    plain.fit(x, y, **fit_arguments | {"epochs": 1}, class_weight={0: 0.5, 1: 2.0})
-    assert_close(weights(model), weights(plain))
+
+    def train(model, *last):
+        model.compile("sgd", crossentropy(), weighted_metrics=["accuracy"])
+        model.fit(x, y, **fit_arguments, sample_weight=weight)
+        model.fit(x, y, **fit_arguments, class_weight={0: 0.5, 1: 2.0})
+        trained = weights(model)
+        model.fit(*last, shuffle=False, verbose=0, class_weight={0: 0.5, 1: 2.0})
+        return trained, weights(model)
+
+    expected, found = alone(lambda model: train(model, x, y, 8)), train(hpcrun.train.Model(network()), Batches())
+    assert_close(found[0], expected[0])
+    assert_close(found[1], expected[1])
 
 
 def check_several_outputs_and_reductions():
@@ -229,15 +242,17 @@ def check_several_outputs_and_reductions():
         "b": keras.losses.MeanSquaredError(reduction="sum"),
     }
     for samples in (21, 15):  # of 15, rank 0 of 2 gets 4 and 4, and rank 1 gets 4 and 3: static and varying shapes
-        plain, model = build(), hpcrun.train.Model(build())
-        histories = []
-        for m in (plain, model):
-            m.compile("sgd", losses, loss_weights={"a": 0.7, "b": 0.02}, metrics={"a": "accuracy", "b": "mae"})
+
+        def train(model, samples=samples):
+            model.compile("sgd", losses, loss_weights={"a": 0.7, "b": 0.02}, metrics={"a": "accuracy", "b": "mae"})
             some = {name: target[:samples] for name, target in targets.items()}
-            histories.append(m.fit(x[:samples], some, **fit_arguments, sample_weight=weight[:samples]).history)
-        assert_close(weights(model), weights(plain))
-        for name, values in histories[0].items():
-            assert_close(histories[1][name], values, 1e-5)
+            history = model.fit(x[:samples], some, **fit_arguments, sample_weight=weight[:samples]).history
+            return weights(model), history
+
+        (expected, history), (found, found_history) = alone(train, build), train(hpcrun.train.Model(build()))
+        assert_close(found, expected)
+        for name, values in history.items():
+            assert_close(found_history[name], values, 1e-5)
 
 
 def check_masked_sequences():
@@ -327,12 +342,15 @@ def check_mixed_precision():
     for policy, tolerance in {"mixed_bfloat16": 2e-2, "mixed_float16": 4e-3}.items():
         keras.config.set_dtype_policy(policy)
         try:
-            plain, model = network(), hpcrun.train.Model(network())
-            for m in (plain, model):
-                m.compile(keras.optimizers.SGD(0.1), crossentropy())
-                m.fit(x, y, **fit_arguments)
-            assert_close(weights(model), weights(plain), tolerance)
-            assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) == (policy == "mixed_float16")
+
+            def train(model, policy=policy):
+                model.compile(keras.optimizers.SGD(0.1), crossentropy())
+                model.fit(x, y, **fit_arguments)
+                assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) == (policy == "mixed_float16")
+                return weights(model)
+
+            expected = alone(train)
+            assert_close(train(hpcrun.train.Model(network())), expected, tolerance)
         finally:
             keras.config.set_dtype_policy("float32")
 
@@ -350,14 +368,16 @@ def check_loss_scale_skips_together():
 
 
 def check_distribute_false():
-    expected = compiled(network(), "adam")
-    expected.fit(
-        np.concatenate([x[:4]] * size), np.concatenate([y[:4]] * size), **fit_arguments | {"batch_size": 4 * size}
-    )
+    def train(model):
+        batches = np.concatenate([x[:4]] * size), np.concatenate([y[:4]] * size)
+        compiled(model, "adam").fit(*batches, **fit_arguments | {"batch_size": 4 * size})
+        return weights(model), model.evaluate(x, y, verbose=0)
+
+    expected, evaluation = alone(train)
     model = compiled(hpcrun.train.Model(network()), "adam")
     model.fit(x[:4], y[:4], **fit_arguments | {"batch_size": 4}, distribute=False)
-    assert_close(weights(model), weights(expected))
-    assert_close(model.evaluate(x, y, distribute=False), expected.evaluate(x, y, verbose=0), 1e-5)
+    assert_close(weights(model), expected)
+    assert_close(model.evaluate(x, y, distribute=False), evaluation, 1e-5)
 
 
 def check_loaded_weights():
