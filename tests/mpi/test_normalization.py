@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
     [
         ("tensorflow", 1, ["check_forward_and_backward", "check_fit"]),
         ("tensorflow", 3, []),
-        ("jax", 3, []),
+        ("jax", 2, []),
         ("torch", 3, []),
     ],
 )
