@@ -20,10 +20,10 @@ from keras import layers, ops
 
 from hpcrun.train.ranks.world import world
 
-x, y = data(21)
+x, y = data(21)  # in batches of 9, 9 and 3, each uneven on two ranks
 x_test, y_test = data(10)
 targets, targets_test = x[:, :2] * 2, x_test[:, :2] * 2
-fit_arguments: dict[str, Any] = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+fit_arguments: dict[str, Any] = {"batch_size": 9, "shuffle": False, "epochs": 2, "verbose": 0}
 
 
 def flat(tree):
@@ -147,8 +147,8 @@ def check_keras_guide_step():
 def check_keras_guide_evaluation():
     def train(model):
         sgd(model, loss="mse", metrics=["mae"])
-        found = model.evaluate(x, targets, batch_size=8, verbose=0, return_dict=True)
-        return {"all": found, "list": model.evaluate(x, targets, batch_size=8, verbose=0)}
+        found = model.evaluate(x, targets, batch_size=9, verbose=0, return_dict=True)
+        return {"all": found, "list": model.evaluate(x, targets, batch_size=9, verbose=0)}
 
     for build in (lambda: regression(Guide), Subclass):
         expected, found = both(build, train)
@@ -262,7 +262,7 @@ class ThreeInputs(keras.Model):
 
 
 def check_custom_batch_structure():
-    three = tf.data.Dataset.from_tensor_slices((x[:, :3], x[:, 3:], targets)).batch(8)
+    three = tf.data.Dataset.from_tensor_slices((x[:, :3], x[:, 3:], targets)).batch(9)
 
     def train(model):
         found = logs(model.fit(three, validation_data=three, epochs=2, verbose=0))
@@ -359,7 +359,7 @@ def check_custom_step_targets():
 
     same(built, lambda model: sgd(model, loss="mse"), lambda model: model.fit(x, **fit_arguments))
     words = np.abs(x * 4).astype("int32") % 12
-    batches = tf.data.Dataset.from_tensor_slices(words).batch(8)
+    batches = tf.data.Dataset.from_tensor_slices(words).batch(9)
     for given in ((batches,), (words, None, 8)):
         same(
             MaskedWords,
@@ -494,7 +494,7 @@ def check_examples_with_custom_losses():
         loss = keras.losses.BinaryCrossentropy(from_logits=True)
         model.compile(keras.optimizers.SGD(0.05), keras.optimizers.SGD(0.05), loss)
 
-    views = tf.data.Dataset.zip(*(tf.data.Dataset.from_tensor_slices(view).batch(8) for view in (x, 0.9 * x + 0.1)))
+    views = tf.data.Dataset.zip(*(tf.data.Dataset.from_tensor_slices(view).batch(9) for view in (x, 0.9 * x + 0.1)))
     same(VAE, sgd, lambda model: model.fit(x, **fit_arguments))
     same(SimSiam, sgd, lambda model: model.fit(views, epochs=2, verbose=0))
     same(GAN, two, lambda model: model.fit(x, **fit_arguments), 5e-6)
@@ -570,7 +570,7 @@ def check_gradient_accumulation_by_hand():
     same(
         Accumulates,
         lambda model: sgd(model, loss="mse", metrics=["mae"]),
-        lambda model: model.fit(x[:16], targets[:16], **fit_arguments | {"batch_size": 4}),
+        lambda model: model.fit(x[:20], targets[:20], **fit_arguments | {"batch_size": 5}),
     )
 
 
