@@ -53,7 +53,7 @@ def parse_axis(word: str) -> Axis:
         hint = f"commas separate values: --sweep {name}={','.join(words)}; an argument with one value goes after --"
         raise HpcrunError(f"--sweep {word}: blanks separate no values", hint=hint)
     _require_no_other_range(name, text)
-    return name, tuple(value for part in text.split(",") for value in _expand_range(name, part.strip()))
+    return name, tuple(value for part in text.split(",") for value in _expand_range(name, part.strip(), text))
 
 
 def _require_no_other_range(name: str, text: str) -> None:
@@ -67,12 +67,19 @@ def _require_no_other_range(name: str, text: str) -> None:
     raise HpcrunError(f"--sweep {name}={text} is one value", hint=f"{hint}; one value goes after --: --{name}={text}")
 
 
-def _expand_range(name: str, value_text: str) -> list[str]:
-    """Return the values for a part between commas: the values of a range, or else the part itself."""
+def _expand_range(name: str, value_text: str, all_values: str) -> list[str]:
+    """Return the values for a part between commas: the values of a range, or else the part itself.
+
+    Args:
+        name: The name of the swept option.
+        value_text: The part.
+        all_values: The text with all parts, for hints.
+    """
     if not (match := _RANGE.fullmatch(value_text)):
         if ".." in value_text and value_text != ".." and "/" not in value_text:  # in a path, .. is the parent folder
             raise HpcrunError(
-                f"--sweep {name}={value_text}: not a range of whole numbers", hint=_suggest_values(name, value_text)
+                f"--sweep {name}={value_text}: not a range of whole numbers",
+                hint=_suggest_values(name, value_text, all_values),
             )
         return [value_text]
     first, last, step = int(match[1]), int(match[2]), int(match[3] or 1)
@@ -86,7 +93,7 @@ def _expand_range(name: str, value_text: str) -> list[str]:
     return [f"{number:0{width}d}" for number in range(first, last + direction, direction * step)]
 
 
-def _suggest_values(name: str, value_text: str) -> str:
+def _suggest_values(name: str, value_text: str, all_values: str) -> str:
     """Return the hint for an invalid range; for a range of decimal numbers, the hint lists the values."""
     from decimal import Decimal
 
@@ -105,7 +112,8 @@ def _suggest_values(name: str, value_text: str) -> str:
         if value_count <= _MAX_LISTED_VALUES
         else [first, last]
     )
-    return f"list the values: --sweep {name}={','.join(map(str, values))}"
+    listed_values = all_values.replace(value_text, ",".join(map(str, values)))
+    return f"list the values: --sweep {name}={listed_values}"
 
 
 def list_combinations(axes: Sequence[Axis]) -> list[Values]:

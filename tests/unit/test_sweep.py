@@ -56,7 +56,7 @@ def test_values_and_ranges_are_parsed(word, values):
             ["lr=0.1..0.3"],
             "--sweep lr=0.1..0.3: not a range of whole numbers\nHINT: list the values: --sweep lr=0.1,0.2,0.3\n",
         ),
-        (["lr=0.5,0.1..0.2..0.05"], "HINT: list the values: --sweep lr=0.10,0.15,0.20\n"),
+        (["lr=0.5,0.1..0.2..0.05"], "HINT: list the values: --sweep lr=0.5,0.10,0.15,0.20\n"),
         (["lr=1e-4..1e-1"], "HINT: list the values: --sweep lr=0.0001,0.1\n"),
         (["n=1..5..-2"], "HINT: list the values: --sweep n=1,3,5\n"),
         (["n=1.."], "not a range of whole numbers\nHINT: ranges are FIRST..LAST"),
