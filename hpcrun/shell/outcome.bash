@@ -72,6 +72,7 @@ hpcrun_describe_end() {
 }
 hpcrun_count_completed_ranks() {  # set hpcrun_completed_ranks; NFS lists the files of other nodes after a change of the folder
   hpcrun_completed_ranks=$(
+    umask "$hpcrun_mode"
     shopt -s nullglob
     { : >"$HPCRUN_RUN_DIR/completed/.refresh"; } 2>/dev/null
     set -- "$HPCRUN_RUN_DIR"/completed/rank-*

@@ -24,8 +24,9 @@ def test_ranks_that_completed_are_counted(tmp_path, code, completed, described):
     for rank in completed:
         (tmp_path / "completed").mkdir(exist_ok=True)
         (tmp_path / f"completed/rank-{rank}").write_text("n1\n")
-    variables = f"HPCRUN_RUN_DIR={tmp_path} HPCRUN_JOB_ID=7 hpcrun_log_start=0 hpcrun_code={code}\n"
+    variables = f"umask 002; HPCRUN_RUN_DIR={tmp_path} HPCRUN_JOB_ID=7 hpcrun_log_start=0 hpcrun_code={code}\n"
     done = subprocess.run(
         ["bash", "-c", variables + source_commands() + DESCRIBE], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{described}\n"
+    assert {oct(path.stat().st_mode & 0o77) for path in tmp_path.glob("completed/.*")} <= {"0o0"}
