@@ -37,7 +37,11 @@ trap 'echo signalled; exit 3' TERM USR2; echo started; while :; do sleep 0.1; do
 """
 
 
-@pytest.fixture(scope="module", params=CLUSTERS)
+def thorough(name):
+    return pytest.param(name, marks=pytest.mark.thorough)
+
+
+@pytest.fixture(scope="module", params=["hooks", thorough("forgets"), thorough("limits")])
 def hard_cluster(request) -> Iterator[Cluster]:
     """Yield one cluster after the other; the one with a Prolog uses proctrack/cgroup if this machine supports it."""
     proctrack = "cgroup" if request.param == "hooks" and not cgroups.unavailable_reason() else "pgid"
@@ -46,8 +50,8 @@ def hard_cluster(request) -> Iterator[Cluster]:
 
 
 def on_cluster(name):
-    """Run a test on only one of the clusters."""
-    return pytest.mark.parametrize("hard_cluster", [name], indirect=True)
+    """Run a test on only one of the thorough clusters."""
+    return pytest.mark.parametrize("hard_cluster", [thorough(name)], indirect=True)
 
 
 @pytest.fixture
@@ -168,7 +172,6 @@ def test_jobs_keep_their_states_after_slurm_has_forgotten_them(user):
     ]
 
 
-@pytest.mark.thorough
 @on_cluster("forgets")
 def test_a_timeout_is_reported_after_slurm_has_forgotten_the_job(user):
     submission = user.json("submit", "-N", "2", "-t", "5", "--", "sleep", "600")
