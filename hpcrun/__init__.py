@@ -21,7 +21,7 @@ __all__ = ["__version__", "attach", "submit"]
 def __getattr__(name: str) -> Any:
     """Import the Python API on first use, because commands and ranks start faster without it."""
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has submit and attach")
     from hpcrun import api
 
     return getattr(api, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,10 +11,22 @@ from hpcrun.errors import HpcrunError, sanitize
 from hpcrun.job_options import OPTION_NAMES, show_job_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from hpcrun.jobs.states import State
     from hpcrun.sweep import Axis
+
+_RENAMED_OPTIONS = {
+    "env": "environment", "variables": "environment", "walltime": "time", "time_limit": "time", "timeout": "time",
+    "n_nodes": "nodes", "num_nodes": "nodes", "nnodes": "nodes", "n_tasks": "ntasks", "num_gpus": "gpus_per_node",
+    "gpus": "gpus_per_node", "n_gpus": "gpus_per_node", "queue": "partition", "memory": "mem", "name": "job_name",
+}  # fmt: skip
+"""Options of other libraries, and the name that they have here."""
+_OPTION_ADVICE = {
+    "dry_run": "the command line has it: hpcrun submit ... --dry-run",
+    "wait": "hpcrun.submit(...).result() waits for the job",
+    "block": "hpcrun.submit(...).result() waits for the job",
+}
 
 
 @show_job_options
@@ -58,8 +70,11 @@ def submit(
     from hpcrun.request import Request
     from hpcrun.scheduler import find_scheduler
 
-    if isinstance(args, str):
-        raise HpcrunError(f"args={args!r} is one text, and no list of arguments", hint=f"args={args.split()}")
+    _require_valid_types(target, args, environment, sweep)
+    for name in options:
+        hint = f"did you mean {_RENAMED_OPTIONS[name]}?" if name in _RENAMED_OPTIONS else _OPTION_ADVICE.get(name)
+        if hint:
+            raise HpcrunError(f"unknown option {name!r}", hint=hint)
     program, *words = str(target or "").split() or [""]
     if words and not Path(str(target)).exists():
         hint = (
@@ -90,6 +105,30 @@ def submit(
     return jobs or job
 
 
+def _require_valid_types(target: object, args: object, environment: object, sweep: object) -> None:
+    """Raise an error if an argument of `submit` has another type than the one that its docstring names."""
+    if isinstance(target, list | tuple):
+        words = [str(word) for word in target]
+        is_script = words[0].startswith("python") and words[1:2] and words[1].endswith(".py") if words else False
+        program, arguments = (repr(words[1]), words[2:]) if is_script else ("None", words)
+        hint = f"hpcrun.submit({program}{f', {arguments}' if arguments else ''})"
+        raise HpcrunError(f"target={target!r} is a list", hint=hint)
+    if not isinstance(target, str | Path | None):
+        problem = f"target is a {type(target).__name__}, and no workload, script or program"
+        raise HpcrunError(problem, hint='write the code into a file: hpcrun.submit("train.py")')
+    if isinstance(args, str):
+        raise HpcrunError(f"args={args!r} is one text, and no list of arguments", hint=f"args={args.split()}")
+    if isinstance(args, Mapping) or not isinstance(args, Iterable):
+        words = [f"--{name}={value}" for name, value in args.items()] if isinstance(args, Mapping) else [str(args)]
+        raise HpcrunError(f"args={args!r} is no list of arguments", hint=f"args={words}")
+    for name, value, example in (
+        ("environment", environment, {"OMP_NUM_THREADS": "4"}),
+        ("sweep", sweep, {"lr": [0.1, 0.01], "seed": "1..5"}),
+    ):
+        if not isinstance(value, Mapping | None):
+            raise HpcrunError(f"{name}={value!r} is no dictionary", hint=f"{name}={example}")
+
+
 def _sweep_axis(name: str, values: str | Iterable[object]) -> Axis:
     """Return an axis of a sweep: a list of values, or a text with values as on the command line."""
     from hpcrun.sweep import parse_axis
@@ -116,7 +155,7 @@ def _print_wait_messages(job: Any) -> None:
     job.on_wait = report
 
 
-def attach(job: str, *, quiet: bool = False) -> Any:
+def attach(job: str | int, *, quiet: bool = False) -> Any:
     """Return the submitit job of an earlier run, which any process may have submitted.
 
     Args:
@@ -131,7 +170,7 @@ def attach(job: str, *, quiet: bool = False) -> Any:
     from hpcrun.schedulers.recovery import recover_jobs
 
     recover_jobs()
-    submitit_job = schedulers.submitit_job(run_selection.select_one(job))
+    submitit_job = schedulers.submitit_job(run_selection.select_one(str(job)))
     if not quiet:
         _print_wait_messages(submitit_job)
     return submitit_job
