@@ -11,7 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.job_options import FRAMEWORKS
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ _RANK_VARIABLE = re.compile(
     r"(HPCRUN|SLURM|PMI|PMIX|OMPI_COMM_WORLD|MPI|MV2_COMM_WORLD|PALS)_\w+|RANK|LOCAL_RANK|WORLD_SIZE"
 )
 _FRAMEWORK_COMMENT = re.compile(r"^# *hpcrun: *framework *= *(\S+)", re.MULTILINE)
+_OTHER_NAMES = {"pytorch": "torch", "tf": "tensorflow", "keras": "hpcrun", "ddp": "torch", "hvd": "horovod"}
 _PYTHON_NAME = re.compile(r"python[\d.]*")
 _IMPORT_STATEMENT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?", re.MULTILINE)
 _IMPORTS_BY_NAME = frozenset({"import_module", "__import__", "run_module"})
@@ -124,7 +125,10 @@ def find_framework(argv: tuple[str, ...], start: Path, framework: str) -> str:
     names = _read_script(argv, start)
     if names.comment and names.comment not in FRAMEWORKS:
         message = f"# hpcrun: framework={names.comment} in the script: hpcrun does not know this framework"
-        raise HpcrunError(message, hint=f"one of {', '.join(FRAMEWORKS)}; or remove the comment")
+        word = names.comment.lower()
+        similar = _OTHER_NAMES.get(word) or closest_match(word, FRAMEWORKS)
+        suggestion = f"did you mean framework={similar}? " if similar else ""
+        raise HpcrunError(message, hint=f"{suggestion}one of {', '.join(FRAMEWORKS)}; or remove the comment")
     return names.comment or names.framework.replace("none", "auto")
 
 

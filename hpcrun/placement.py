@@ -23,6 +23,7 @@ from hpcrun.placement_warnings import (
     warn_of_ignored_memory,
     warn_of_ignored_options,
     warn_of_ignored_restarts,
+    warn_of_uncounted_gpus,
 )
 from hpcrun.scheduler import REGISTRY
 
@@ -218,6 +219,7 @@ def _plan_in_partition(
     warnings += [warning] if warning else []
     if target.scheduler.has_queue:
         warnings += warn_of_ignored_memory(requested_resources, resources, resolved_site)
+        warnings += warn_of_uncounted_gpus(requested_resources, resources)
     declines_gpus = request.no_gpu or requested_resources.gpus_per_node is not None
     if not (resources.gpus or declines_gpus or warning) and program.trains_model:
         warnings += warn_of_cpu_training(program, target, resources, resolved_site, gpus_on_node)

@@ -53,6 +53,15 @@ def warn_of_ignored_restarts(request: Request) -> Iterator[str]:
         yield "no scheduler limits the memory of this job: --memory-retries has no effect"
 
 
+def warn_of_uncounted_gpus(requested_resources: Resources, resources: Resources) -> Iterator[str]:
+    """Warn of GPUs in a raw sbatch option of the job, by which hpcrun does not set the number of ranks."""
+    options = [option for option in requested_resources.sbatch if requests_gpus([option])]
+    if options and not resources.gpus:
+        ranks = f"starts {resources.ranks} {'rank' if resources.ranks == 1 else 'ranks'}"
+        problem = f"--sbatch={options[-1]}: hpcrun does not count these GPUs, and {ranks}"
+        yield f"{problem}; --gpus-per-node=N starts one rank per GPU"
+
+
 def warn_of_ignored_memory(requested_resources: Resources, resources: Resources, site: Site) -> Iterator[str]:
     """Warn of memory per GPU for a job without GPUs."""
     if requested_resources.mem_per_gpu and not (resources.gpus or requests_gpus((*site.sbatch, *resources.sbatch))):

@@ -39,6 +39,8 @@ def hint(field: str, value: object, is_valid: Callable[[str, str], bool]) -> str
         is_valid: Function that returns whether a value of a field is valid.
     """
     option = f"--{field.replace('_', '-')}"
+    if field == "sbatch" and (advice := _advise_on_sbatch(str(value))):
+        return advice
     if (proposed_value := propose_value(field, value)) and is_valid(field, proposed_value):
         return f"did you mean {option}={proposed_value}?"
     example = _EXAMPLES.get(field) or ("2" if isinstance(value, int) else "NAME")
@@ -104,6 +106,19 @@ def _propose_gpus(text: str) -> str:
     if swapped := re.fullmatch(r"(\d+):([A-Za-z]\w*)", text):
         return f"{swapped[2]}:{swapped[1]}"
     return f"{text}:1" if re.fullmatch(r"(?!all$|max$|auto$|none$|no$)[A-Za-z]\w*", text, re.IGNORECASE) else ""
+
+
+def _advise_on_sbatch(text: str) -> str:
+    """Return advice on a value of ``--sbatch`` that is several options, or an option of hpcrun; else an empty text."""
+    options = re.split(r"\s+(?=--[a-z])", text)
+    name, _, value = text.removeprefix("--").partition("=")
+    if len(options) > 1:
+        return " ".join(f"--sbatch={option}" for option in options)
+    if name == "array":
+        return "--sweep NAME=1..4 runs a task for each value of an option of the program"
+    if name.replace("-", "_") in _EXAMPLES and value:
+        return text
+    return ""
 
 
 def _propose_option(text: str) -> str:

@@ -62,6 +62,8 @@ def _require_no_other_range(name: str, text: str) -> None:
         hint = f"a range is --sweep {name}={'..'.join(re.split('[-:]', text))}"
     elif re.fullmatch(r"\d*\.\d+([-:]\d*\.\d+){1,2}", text):
         hint = f"list several: --sweep {name}={','.join(re.split('[-:]', text))}"
+    elif re.fullmatch(r"[\w.+-]+(;[\w.+-]+)+", text):
+        hint = f"commas separate values: --sweep {name}={text.replace(';', ',')}"
     else:
         return
     raise HpcrunError(f"--sweep {name}={text} is one value", hint=f"{hint}; one value goes after --: --{name}={text}")

@@ -205,6 +205,8 @@ def _explain_extra(line: JobLine, path: str, extra_words: Sequence[str]) -> Hpcr
             f"{path}: {option} takes one list, and got more: {text}",
             hint=f"commas separate names: {shlex.join(['hpcrun', *words])}",
         )
+    if separated_values := _find_separated_values(line, argv):
+        return HpcrunError(f"{path}: --sweep takes one word, and got more: {line.target}", hint=separated_values)
     if is_program(line.target):
         message = f"{path}: {line.target} is a program with arguments"
         return HpcrunError(message, hint=f"it goes after --: {line.corrected_line()}")
@@ -212,6 +214,19 @@ def _explain_extra(line: JobLine, path: str, extra_words: Sequence[str]) -> Hpcr
         f"{path} takes one workload or script, and got more: {text}",
         hint=f"a program's own arguments go after --: {line.corrected_line()}",
     )
+
+
+def _find_separated_values(line: JobLine, argv: Sequence[str]) -> str:
+    """Return the hint for ``--sweep lr=0.1 0.01``: commas separate values; empty for another mistake."""
+    for number, word in enumerate(argv[:-2]):
+        if word == "--sweep" and argv[number + 2] == line.target and not _is_target(line.target):
+            values = itertools.takewhile(
+                lambda value: not value.startswith("-") and not _is_target(value), argv[number + 2 :]
+            )
+            name = argv[number + 1].partition("=")[0]
+            values = [value.removeprefix(f"{name}=") for value in values]
+            return f"commas separate values: --sweep {','.join([argv[number + 1], *values])}"
+    return ""
 
 
 _LIST_OPTIONS = {"-p", "--partition", "-w", "--nodelist", "--exclude", "--mail-type", "-d", "--dependency"}

@@ -138,6 +138,12 @@ ADVICE = {
         "--hold -H": "--sbatch=--hold",
         "--parsable --quiet-id": "stdout has only the job id if it is not a terminal: id=$(hpcrun submit ...)",
         "--export": "jobs get your environment; -x NAME=VALUE sets one variable",
+        "--mpi": 'mpi.type = "pmix" in the site file sets it, for all its jobs: docs/sites.md',
+        "--pty --interactive --shell": "hpcrun run starts a job in the foreground, on the nodes of salloc",
+        "--standalone --rdzv-backend --rdzv_backend --rdzv-endpoint --rdzv_endpoint --use-env --use_env --max-restarts "
+        "--max_restarts --nproc_per_node --master-port --master_port": "--launch torchrun starts the ranks by "
+        "torchrun, and gives it these options",
+        "--cpus-per-gpu": "--cpus-per-task=N: each rank has one GPU",
     },
     QUEUE_COMMAND: {
         "--hostfile --machinefile -machinefile --host-file": "Slurm chooses the nodes, --nodelist=a,b names some; "

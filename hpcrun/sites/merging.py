@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,6 +28,18 @@ def parse_site_file(file: Path) -> dict[str, Any]:
     return _read_file(file)[0]
 
 
+def _advise_on_characters(file: Path) -> str:
+    """Return advice on characters or words of other formats in a site file; empty if there are none."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    if text.startswith("\ufeff"):
+        return "the file begins with a byte order mark: save it as UTF-8 without BOM"
+    if quote := re.search("[\u2018\u2019\u201c\u201d]", text):
+        return f'use straight quotes (") in place of {quote[0]}'
+    if word := re.search(r"=\s*(True|TRUE|False|FALSE|yes|no|Yes|No|on|off|None|null)\s*(?:#|$)", text, re.MULTILINE):
+        return f"{word[1]} is no value in TOML: true and false have lower case; leave a key out that has no value"
+    return ""
+
+
 def _read_file(file: Path) -> tuple[dict[str, Any], Source]:
     try:
         return _parse_cached(file, file_state(file))
@@ -34,6 +47,10 @@ def _read_file(file: Path) -> tuple[dict[str, Any], Source]:
         hint = 'lines are KEY = "VALUE", KEY = ["A", "B"] or [TABLE]: docs/sites.md has examples, https://toml.io all'
         if r"Illegal character '\n'" in str(error):
             hint = f"a string ends with the quote that it begins with; {hint}"
+        if "Cannot declare" in str(error) or "Cannot overwrite" in str(error):
+            hint = "put all keys of a table below one [TABLE], without dotted keys such as gpu.request above it"
+        elif advice := _advise_on_characters(file):
+            hint = advice
         raise HpcrunError(f"{file}: not a TOML file: {error}", hint=hint) from None
     except OSError as error:
         raise HpcrunError(f"{file}: {error.strerror}", hint="the file must be readable by you") from None

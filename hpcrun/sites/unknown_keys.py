@@ -55,19 +55,24 @@ def describe_unknown_key(path: tuple[str, ...], value: Any) -> str:
     if table and unknown_key in top_level_types and isinstance(value, dict) == _is_table(top_level_types[unknown_key]):
         advice = f"table: [{unknown_key}]" if isinstance(value, dict) else "key: put it above the first [table]"
         return f"{message}; {unknown_key} is a top-level {advice}"
-    if not table and isinstance(value, dict) and _has_keys_of_defaults(unknown_key, value):
-        return f"{message}; its keys belong to [defaults]"
-    if (
-        not table
-        and isinstance(value, dict)
-        and (unknown_key in _TOP_LEVEL_NAMES or _has_top_level_keys(unknown_key, value))
-    ):
-        return f"{message}; its keys belong to the top level: leave out [{unknown_key}]"
+    if not table and isinstance(value, dict) and (advice := _advise_on_table(unknown_key, value)):
+        return f"{message}; {advice}"
     if "max_nodes" in keys and unknown_key in _LIMIT_SYNONYMS and not isinstance(value, dict):
         return f"{message}; did you mean {_LIMIT_SYNONYMS[unknown_key]}?"
     if similar := _similar_keys(table, unknown_key, value):
         return f"{message}; did you mean {_join_with_or(similar)}?"
     return message if len(keys) > _MAX_LISTED_KEYS else f"{message}; valid keys: {', '.join(keys)}"
+
+
+def _advise_on_table(unknown_key: str, value: dict[str, Any]) -> str:
+    """Return where the keys of an unknown table at the top level belong; empty if that is unclear."""
+    if _has_keys_of_defaults(unknown_key, value):
+        return "its keys belong to [defaults]"
+    if unknown_key in {"queue", "queues"} and value:
+        return f"did you mean [partitions.{next(iter(value))}]?"
+    if unknown_key in _TOP_LEVEL_NAMES or _has_top_level_keys(unknown_key, value):
+        return f"its keys belong to the top level: leave out [{unknown_key}]"
+    return ""
 
 
 def _has_keys_of_defaults(unknown_key: str, value: dict[str, Any]) -> bool:

@@ -170,8 +170,8 @@ def test_a_dry_run_says_which_framework_it_found(tmp_path, monkeypatch, cli):
     code, out, err = cli(*argv, "-n", "2")
     assert (code, out) == (2, "")
     assert (
-        "# hpcrun: framework=tourch in the script: hpcrun does not know this framework\nHINT: one of auto, hpcrun"
-        in err
+        "# hpcrun: framework=tourch in the script: hpcrun does not know this framework\n"
+        "HINT: did you mean framework=torch? one of auto, hpcrun" in err
     )
     code, _, err = cli(*argv, "-n", "2", "--framework", "pytorch")
     assert (code, "ERROR: --framework=pytorch: hpcrun does not know this framework" in err) == (2, True)

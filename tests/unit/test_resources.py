@@ -135,6 +135,26 @@ def test_submit_warns_of_a_time_of_a_few_minutes_and_of_mail_that_nobody_gets(cl
     assert "WARNING: --mail-user=me gets no mail without --mail-type" in err
 
 
+def test_submit_warns_of_gpus_that_set_no_number_of_ranks(cli):
+    line = ["submit", "--site", "slurm", "--dry-run", "--sbatch=--gres=gpu:4"]
+    _, _, err = cli(*line, "--", "a.out")
+    assert (
+        "WARNING: --sbatch=--gres=gpu:4: hpcrun does not count these GPUs, and starts 1 rank; --gpus-per-node=N" in err
+    )
+    assert "does not count" not in cli(*line, "--gpus-per-node", "4", "--", "a.out")[2]
+
+
+@pytest.mark.parametrize(("option", "hint"), [
+    ("--hold --nice=5", "HINT: --sbatch=--hold --sbatch=--nice=5\n"),
+    ("--gpus-per-node=4", "HINT: --gpus-per-node=4\n"),
+    ("--array=1-4", "HINT: --sweep NAME=1..4 runs a task for each value"),
+    ("hold", "HINT: did you mean --sbatch=--hold?\n"),
+])  # fmt: skip
+def test_a_wrong_sbatch_option_is_answered_with_the_right_one(cli, option, hint):
+    code, _, err = cli("submit", "--site", "slurm", "--dry-run", f"--sbatch={option}", "--", "a.out")
+    assert (code, hint in err) == (2, True), err
+
+
 def test_submit_warns_of_memory_per_gpu_without_gpus(cli):
     line = ["submit", "--site", "slurm", "--dry-run", "--mem-per-gpu", "1G"]
     _, script, err = cli(*line, "--", "a.out")

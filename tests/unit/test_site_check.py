@@ -234,3 +234,21 @@ def test_many_sites_do_not_fill_a_line(cli, argv):
     assert code == 0
     assert " sites (hpcrun site list)" in out + err
     assert max(map(len, (out + err).splitlines())) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("launcher = “srun”\n", 'use straight quotes (") in place of “'),
+        ("limits.exclusive = True\n", "True is no value in TOML: true and false have lower case"),
+        ('\ufeffextends = "slurm"\n', "save it as UTF-8 without BOM"),
+        ('gpu.request = "gres"\n[gpu]\ntype = "a100"\n', "put all keys of a table below one [TABLE]"),
+        ("[partitions.gpu]\n[partitions.gpu]\n", "put all keys of a table below one [TABLE]"),
+        ("launcher = srun\n", 'lines are KEY = "VALUE"'),
+        ("[queues.gpu]\nlimits.max_nodes = 3\n", "did you mean [partitions.gpu]?"),
+    ],
+)
+def test_habits_of_other_formats_are_answered(cli, tmp_path, text, hint):
+    (tmp_path / "s.toml").write_text(text, encoding="utf-8")
+    code, out, err = cli("site", "check", str(tmp_path / "s.toml"))
+    assert (code != 0, hint in out + err) == (True, True), out + err

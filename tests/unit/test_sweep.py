@@ -59,6 +59,7 @@ def test_values_and_ranges_are_parsed(word, values):
         (["lr=0.5,0.1..0.2..0.05"], "HINT: list the values: --sweep lr=0.5,0.10,0.15,0.20\n"),
         (["lr=1e-4..1e-1"], "HINT: list the values: --sweep lr=0.0001,0.1\n"),
         (["n=1..5..-2"], "HINT: list the values: --sweep n=1,3,5\n"),
+        (["lr=0.1;0.01"], "is one value\nHINT: commas separate values: --sweep lr=0.1,0.01"),
         (["n=1.."], "not a range of whole numbers\nHINT: ranges are FIRST..LAST"),
         (["n=..5"], "not a range of whole numbers"),
         (["n=a..b"], "not a range of whole numbers"),
@@ -455,3 +456,9 @@ def test_watch_refuses_a_sweep_that_was_never_submitted(array, cli):
         (task.directory / "submitted.json").unlink()
     code, _, err = cli("watch", str(array[0].directory.parent))
     assert (code, "was never submitted" in err) == (2, True)
+
+
+@pytest.mark.parametrize("more", [["0.01"], ["0.01", "0.001"]])
+def test_values_of_a_sweep_after_a_blank_get_commas(cli, more):
+    code, _, err = cli("submit", "--site", "slurm", "--dry-run", "--sweep", "lr=0.1", *more, "lenet5")
+    assert (code, f"HINT: commas separate values: --sweep lr=0.1,{','.join(more)}\n" in err) == (2, True), err
