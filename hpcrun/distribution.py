@@ -126,7 +126,7 @@ def find_framework(argv: tuple[str, ...], start: Path, framework: str) -> str:
     if names.comment and names.comment not in FRAMEWORKS:
         message = f"# hpcrun: framework={names.comment} in the script: hpcrun does not know this framework"
         word = names.comment.lower()
-        similar = _OTHER_NAMES.get(word) or closest_match(word, FRAMEWORKS)
+        similar = _OTHER_NAMES.get(word) or closest_match(word, [*FRAMEWORKS])
         suggestion = f"did you mean framework={similar}? " if similar else ""
         raise HpcrunError(message, hint=f"{suggestion}one of {', '.join(FRAMEWORKS)}; or remove the comment")
     return names.comment or names.framework.replace("none", "auto")

@@ -220,11 +220,11 @@ def _find_separated_values(line: JobLine, argv: Sequence[str]) -> str:
     """Return the hint for ``--sweep lr=0.1 0.01``: commas separate values; empty for another mistake."""
     for number, word in enumerate(argv[:-2]):
         if word == "--sweep" and argv[number + 2] == line.target and not _is_target(line.target):
-            values = itertools.takewhile(
+            name = argv[number + 1].partition("=")[0]
+            words = itertools.takewhile(
                 lambda value: not value.startswith("-") and not _is_target(value), argv[number + 2 :]
             )
-            name = argv[number + 1].partition("=")[0]
-            values = [value.removeprefix(f"{name}=") for value in values]
+            values = [word.removeprefix(f"{name}=") for word in words]
             return f"commas separate values: --sweep {','.join([argv[number + 1], *values])}"
     return ""
 

@@ -29,7 +29,7 @@ from hpcrun.errors import HpcrunError
 def test_a_wrong_argument_is_an_error_with_the_right_one(fake_slurm, arguments, options, message, hint):
     with pytest.raises(HpcrunError, match=re.escape(message)) as raised:
         hpcrun.submit(*arguments, site="slurm", **options)
-    assert hint in raised.value.hint
+    assert hint in str(raised.value.hint)
     assert not fake_slurm.calls("sbatch")
 
 
