@@ -57,6 +57,7 @@ _DETAIL_LINE = re.compile(
 )
 _MESSAGE_CONTINUATION = re.compile(r"^(?:Exception encountered: |Layer '.*' expected|Original error was: )")
 """Matches the beginning of another paragraph of an exception's message."""
+_VALIDATION_ERROR = re.compile(r"\b\d+ validation errors? for \S+\s*$")
 _RANK_LABEL = re.compile(r"^(?:\S+: )?\[rank\d+\]:")
 _UNINFORMATIVE_LINE = re.compile(
     r"^(?:$|Detected at node .*|Node: .*|\[\[\{\{.*|File \".*|Stack trace for op definition:.*|=+$"
@@ -202,9 +203,18 @@ def _find_operation(text: str) -> str:
     return f"{match['name']} in {graph}" if match else ""
 
 
+def _find_invalid_value(lines: list[str], index: int) -> str:
+    """Return the name of the first invalid value, and why it is invalid, from the message of a pydantic error."""
+    following_lines = [line.split(" [type=")[0] for line in lines[index + 1 : index + 3]]
+    reason_index = next((n for n, line in enumerate(following_lines) if line[:1].isspace()), len(following_lines) - 1)
+    return ": ".join(line.strip() for line in following_lines[: reason_index + 1])
+
+
 def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
     """Return the most informative sentence of a message, and the index of its line."""
     if not _DETAIL_LINE.match(message.strip()):
+        if _VALIDATION_ERROR.search(message):
+            return f"{message.strip()}: {_find_invalid_value(lines, index)}", index
         is_unfinished = message.rstrip().endswith((":", ",", " got")) and index + 1 < len(lines)
         next_line = lines[index + 1].strip() if is_unfinished else ""
         is_text = next_line[:1].isalnum() and not _TRACEBACK_START.match(next_line)
