@@ -30,7 +30,7 @@ def test_the_failure_of_one_worker_ends_all_and_is_its_cause(user):
     user.hpcrun("workload", "new", "failing", "--from", "strategies")
     loop = user.home / "failing/synchronous.py"
     step = "hpcrun.run.heartbeat(**progress"
-    failure = "if training.shard[1] == 1 and number == 3: raise ValueError('image 7 is damaged')\n            "
+    failure = "if training.shard[1] == 1 and step_index == 3: raise ValueError('image 7 is damaged')\n            "
     loop.write_text(loop.read_text().replace(step, failure + step))
     submitted = user.json("submit", "./failing", "--site", "srun-mpich", *OPTIONS)
     assert submitted["state"] == "FAILED", user.log(submitted)
