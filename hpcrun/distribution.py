@@ -42,7 +42,11 @@ TRAINING_MODULES = frozenset({"keras", "tf_keras", "tensorflow", "torch", "jax",
 _RANK_VARIABLE = re.compile(
     r"(HPCRUN|SLURM|PMI|PMIX|OMPI_COMM_WORLD|MPI|MV2_COMM_WORLD|PALS)_\w+|RANK|LOCAL_RANK|WORLD_SIZE"
 )
-_FRAMEWORK_COMMENT = re.compile(r"^# *hpcrun: *framework *= *(\S+)", re.MULTILINE)
+_FRAMEWORK_COMMENT = re.compile(r"^# *hpcrun: *framework *[=:] *(\S+)", re.MULTILINE)
+_IGNORED_COMMENT = re.compile(
+    r"^# *hpcrun: *((?:--)?(?!framework\b)[a-z][a-z_-]*(?: *[=:] *| +(?=\d))\S+)", re.MULTILINE
+)
+"""Matches an option in a comment, of which hpcrun reads only the framework."""
 _OTHER_NAMES = {"pytorch": "torch", "tf": "tensorflow", "keras": "hpcrun", "ddp": "torch", "hvd": "horovod"}
 _PYTHON_NAME = re.compile(r"python[\d.]*")
 _IMPORT_STATEMENT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?", re.MULTILINE)
@@ -60,12 +64,14 @@ class ScriptNames:
         texts: The string constants in the file.
         comment: The framework that a comment in the file names; empty without such a comment.
         calls_fit: Whether the file calls a method ``fit``.
+        ignored_option: An option in a comment that hpcrun does not read, such as ``nodes=2``; empty without one.
     """
 
     modules: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     comment: str = ""
     calls_fit: bool = False
+    ignored_option: str = ""
 
     @property
     def imports_training_library(self) -> bool:
@@ -142,6 +148,16 @@ def fits_under_strategy(argv: tuple[str, ...], start: Path) -> bool:
     return _read_script(argv, start).fits_under_strategy
 
 
+def find_ignored_option(argv: tuple[str, ...], start: Path) -> str:
+    """Return an option in a comment of a command line's script that hpcrun does not read; empty without one.
+
+    Args:
+        argv: The command line of one rank.
+        start: The directory in which the command line is started.
+    """
+    return _read_script(argv, start).ignored_option
+
+
 def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
     """Return whether each rank of a command line would train a separate copy of the model.
 
@@ -168,7 +184,8 @@ def _read_script(argv: tuple[str, ...], start: Path) -> ScriptNames:
         return ScriptNames()
     files = list(_read_files(file.resolve()))
     modules, texts = (set().union(*sets) for sets in zip(*((each.modules, each.texts) for each in files), strict=True))
-    return ScriptNames(modules, texts, files[0].comment, any(each.calls_fit for each in files))
+    calls_fit = any(each.calls_fit for each in files)
+    return ScriptNames(modules, texts, files[0].comment, calls_fit, files[0].ignored_option)
 
 
 def _is_in_modules(name: str, modules: frozenset[str]) -> bool:
@@ -210,7 +227,9 @@ def _read_file(file: Path) -> ScriptNames:
 @lru_cache(maxsize=64)  # cached, because a submission asks several questions about a script
 def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
     text = file.read_text(encoding="utf-8", errors="replace")
-    names = ScriptNames(comment=match[1] if (match := _FRAMEWORK_COMMENT.search(text)) else "")
+    matches = (pattern.search(text) for pattern in (_FRAMEWORK_COMMENT, _IGNORED_COMMENT))
+    comment, ignored_option = (match[1] if match else "" for match in matches)
+    names = ScriptNames(comment=comment, ignored_option=ignored_option)
     try:
         _collect_names(ast.parse(text), names)
     except (SyntaxError, ValueError, RecursionError):  # the file may need another Python version

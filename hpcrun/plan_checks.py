@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from importlib.util import find_spec
@@ -163,6 +164,7 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
         *_warn_of_too_many_ranks(spec),
         *_warn_of_ranks_that_train_alone(spec),
         *_warn_of_fit_under_strategies(spec),
+        *_warn_of_ignored_option(spec),
         *_warn_of_unknown_copies(spec),
         *job_program.find_warnings(spec),
         *job_software.container_warnings(spec),
@@ -219,6 +221,15 @@ def _warn_of_fit_under_strategies(spec: JobSpec) -> tuple[str, ...]:
         "-x TF_USE_LEGACY_KERAS=1 and pip install tf_keras; or model = hpcrun.train.Model(model), or a custom loop"
     )
     return (f"{warning}\nHINT: {alternatives} (docs/strategies.md)",)
+
+
+def _warn_of_ignored_option(spec: JobSpec) -> tuple[str, ...]:
+    """Warn of an option in a comment of the script, where hpcrun does not read it."""
+    if not (option := distribution.find_ignored_option(spec.argv, spec.directory)):
+        return ()
+    warning = f"# hpcrun: {option} in the script is ignored: hpcrun reads only framework=NAME there"
+    name_and_value = "=".join(re.split(r"[ =:]+", option.lstrip("-"), maxsplit=1))
+    return (f"{warning}\nHINT: give it on the command line: --{name_and_value}",)
 
 
 def _warn_of_unused_templates(spec: JobSpec) -> tuple[str, ...]:

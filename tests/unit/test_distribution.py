@@ -231,3 +231,23 @@ def test_slurm_binds_no_task_to_its_gpu_if_it_is_to_see_all(tmp_path, cli):
     assert "--gpu-bind" not in cli(*argv, "--dry-run", "--gpus-visible", "rank")[1]
     code, _, err = cli(*argv, "--gpus-visible", "all")
     assert (code, "HINT: the choices: rank, node" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("comment", "option"),
+    [
+        ("# hpcrun: nodes=2 gpus_per_node=4", "--nodes=2"),
+        ("#hpcrun: --nodes 2", "--nodes=2"),
+        ("# hpcrun: time: 1:00:00", "--time=1:00:00"),
+        ("# hpcrun: framework: torch", ""),
+        ("# hpcrun: framework=torch", ""),
+        ("# hpcrun: this script runs on any cluster", ""),
+        ("# started by hpcrun: see the docs", ""),
+    ],
+)
+def test_an_option_in_a_comment_is_a_warning(tmp_path, monkeypatch, cli, comment, option):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(f"{comment}\nprint(1)\n")
+    code, _, err = cli("submit", "train.py", "--site", "slurm", "--dry-run")
+    assert (code, "in the script is ignored" in err) == (0, bool(option))
+    assert f"HINT: give it on the command line: {option}\n" in err or not option
