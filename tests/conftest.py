@@ -32,6 +32,13 @@ SPLIT = (
 )
 LONG = (
     *SPLIT,
+    "mpi/test_images_page",
+    "mpi/test_architectures",
+    "slurm/test_jobs",
+    "unit/test_quoting",
+    "packaging/test_installers",
+    "mpi/test_jax_workload",
+    "mpi/test_images",
     "slurm/test_slow_prolog",
     "slurm/faults/test_links",
     "slurm/faults/test_daemons",
@@ -51,12 +58,15 @@ def _position(unit: str) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest tests first, alternating between tests/slurm, which waits, and tests/mpi, which computes."""
+    """Run the longest tests first, alternating between those of tests/slurm, which wait, and others, which compute."""
     units: dict[str, list[pytest.Item]] = {}
     for item in items:
         units.setdefault(unit_of(item.nodeid), []).append(item)
     longest_first = sorted(units, key=_position)
-    waiting, computing = ([unit for unit in longest_first if f"tests/{name}/" in unit] for name in ("slurm", "mpi"))
+    waiting = [unit for unit in longest_first if "tests/slurm/" in unit]
+    computing = [
+        unit for unit in longest_first if "tests/mpi/" in unit or (_position(unit) < len(LONG) and unit not in waiting)
+    ]
     alternating = [unit for pair in zip_longest(waiting, computing) for unit in pair if unit]
     items[:] = [item for unit in dict.fromkeys([*alternating, *longest_first]) for item in units[unit]]
 
