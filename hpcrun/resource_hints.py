@@ -117,7 +117,7 @@ def _advise_on_sbatch(text: str) -> str:
     if name == "array":
         return "--sweep NAME=1..4 runs a task for each value of an option of the program"
     if name.replace("-", "_") in _EXAMPLES and value:
-        return text
+        return f"--{name}={value}"
     return ""
 
 

@@ -141,7 +141,7 @@ ADVICE = {
         "--mpi": 'mpi.type = "pmix" in the site file sets it, for all its jobs: docs/sites.md',
         "--pty --interactive --shell": "hpcrun run starts a job in the foreground, on the nodes of salloc",
         "--standalone --rdzv-backend --rdzv_backend --rdzv-endpoint --rdzv_endpoint --use-env --use_env --max-restarts "
-        "--max_restarts --nproc_per_node --master-port --master_port": "--launch torchrun starts the ranks by "
+        "--max_restarts --master-port --master_port": "--launch torchrun starts the ranks by "
         "torchrun, and gives it these options",
         "--cpus-per-gpu": "--cpus-per-task=N: each rank has one GPU",
     },

@@ -153,7 +153,7 @@ MISTAKES = {
     "submit lenet5 --account --dry-run": "--account has no value: --dry-run follows\nHINT: --account=NAME --dry",
     "submit lenet5 -A -N 2 --site slurm": "ERROR: -A has no value: -N follows\nHINT: -A NAME -N",
     "submit lenet5 -t --nodes=2": "HINT: -t TIME --nodes=2",
-    "submit lenet5 --sbatch --nodes=2 --site slurm": "give it without --sbatch\nHINT: for example --sbatch=--reserv",
+    "submit lenet5 --sbatch --nodes=2 --site slurm": "give it without --sbatch\nHINT: --nodes=2\n",
     # other batch systems
     "qsub -l nodes=2:ppn=4 x.py": "did you mean hpcrun submit --nodes=2 --ntasks-per-node=4 x.py?",
     "submit -l walltime=1:00:00 x.py": "did you mean --time=1:00:00?",
@@ -252,7 +252,7 @@ MISTAKES = {
     "submit lenet5 --mail-type end,failed --site slurm": "did you mean --mail-type=END,FAIL?",
     "submit lenet5 --mail-type sometimes --site slurm": "for example --mail-type=END,FAIL;",
     "submit lenet5 --sbatch hold --site slurm": "did you mean --sbatch=--hold?",
-    "submit lenet5 --sbatch time=10 --site slurm": "--time is an option of hpcrun: give it without --sbatch\nHINT: for",
+    "submit lenet5 --sbatch time=10 --site slurm": "give it without --sbatch\nHINT: --time=10\n",
     "submit lenet5 --sbatch output=x --site slurm": "hpcrun sets sbatch's --output itself; a run directory holds one",
     "submit lenet5 --gpus-per-node none --site slurm": "for example --gpus-per-node=4;",
     "submit lenet5 -p , --site slurm": "ERROR: --partition=,: must contain a name",
