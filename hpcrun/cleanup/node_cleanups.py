@@ -221,7 +221,7 @@ def _drop_unavailable_nodes(group: _Group) -> list[str]:
 def _query_node_states(group: _Group) -> dict[str, tuple[str, str]]:
     """Return the state of each node in Slurm, and Slurm's reason; empty if Slurm does not answer."""
     slurm_conf = next(iter(group.pending.values())).slurm_conf
-    command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(group.pending)}", "--format=%N|%T|%E"]
+    command = ["sinfo", "--noheader", "--all", "--Node", f"--nodes={','.join(group.pending)}", "--format=%N|%T|%E"]
     states = {}
     for node, state, reason in SlurmClient(slurm_conf).query_table(command, 3, optional_columns=2) or ():
         if node in group.pending:

@@ -701,6 +701,7 @@ def test_one_command_reaches_many_nodes_and_errors_are_reported_per_node(fake_sl
     monkeypatch.setenv("BROKEN", "n5")
     code, out, err = cli("cleanup", "9", "--force")
     assert (code, nodes_of(fake_slurm.calls("srun"))) == (1, ["n1,n2,n5", "n1,n2"])
+    assert all("--all" in call.split() for call in fake_slurm.calls("sinfo"))  # nodes of hidden partitions, too
     assert all("--immediate=" in call and "--ntasks-per-node=1" in call for call in fake_slurm.calls("srun"))
     denied = "; ssh: Permission denied (publickey).\n"
     for node, why in {
