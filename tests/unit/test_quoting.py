@@ -65,7 +65,7 @@ for one; do printf '%s\\0' "$one"; done >"$REC/argv" """,
         """printf '%s\\0' "$@" >"$REC/launch"
 case $0 in */srun) unset PMI_RANK ;; esac  # then the rank prints a warning with the site's name
 while [ $# -gt 0 ] && [ "$1" != "$HPCRUN_RUN_DIR/rank.sh" ]; do shift; done
-exec bash "$@" """,
+bash "$@" && : >"$HPCRUN_RUN_DIR/completed/rank-1"  # the other rank""",
     ),
 }
 
