@@ -69,13 +69,21 @@ __all__ = sorted(["HpcrunError", *_MODULES])  # noqa: PLE0605  (one table lists 
 
 
 def __getattr__(name: str) -> object:
-    if name == "images":
-        return import_module(f"{__name__}.images")
-    if name not in _MODULES:
+    if name not in _MODULES and name != "images":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # TensorFlow reads this variable on import; without it, start-up messages fill every rank's log.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    try:
+        if name == "images":
+            return import_module(f"{__name__}.images")
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name not in {"tensorflow", "keras"}:
+            raise
+        hint = "pip install 'hpcrun-slurm[train-cpu]', or [train-gpu] for GPUs"
+        if error.name == "tensorflow" and name == "dataset":
+            hint = f"Model.fit(x, y, batch_size=...) splits arrays among the ranks without it; or {hint}"
+        raise HpcrunError(f"hpcrun.train.{name} needs {error.name}, which is not installed", hint=hint) from None
 
 
 def __dir__() -> list[str]:

@@ -90,9 +90,13 @@ def _bind_jax(this_rank: World) -> str | None:
     if this_rank.size > 1 and (not flags or flags.startswith("-")):
         threads_flag = f"--xla_cpu_multi_thread_eigen={'true' if this_rank.threads > 1 else 'false'}"
         os.environ["XLA_FLAGS"] = f"{threads_flag} {flags}".strip()
+    visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus_on_host = int(os.environ.get("HPCRUN_GPUS_PER_NODE") or 0) or len((visible_gpus or "").split(","))
+    if visible_gpus and this_rank.local_size > gpus_on_host:  # JAX would take three quarters of a GPU's memory per rank
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
 
-    if visible_gpus := os.environ.get("CUDA_VISIBLE_DEVICES"):
+    if visible_gpus:
         jax.config.update("jax_cuda_visible_devices", str(this_rank.local_rank % len(visible_gpus.split(","))))
     device = jax.devices()[0]
     return str(device.device_kind) if device.platform == "gpu" else None

@@ -53,6 +53,11 @@ class World:
         """This rank's index among the ranks on its host."""
         return self.hosts[: self.rank].count(self.hosts[self.rank])
 
+    @property
+    def local_size(self) -> int:
+        """The number of ranks on this rank's host."""
+        return self.hosts.count(self.hosts[self.rank])
+
 
 @cache
 def world() -> World:
