@@ -36,6 +36,12 @@ _MODULES_OF_FRAMEWORKS = {
 }  # fmt: skip
 """Modules that identify a framework; if a script imports several frameworks, the first in this table is used."""
 
+_CALLS_THAT_READ_VARIABLES = frozenset({
+    "torch.distributed.init_process_group", "torch.distributed.init_device_mesh",
+    "torch.distributed.device_mesh.init_device_mesh", "jax.distributed.initialize",
+})  # fmt: skip
+"""Functions that fail without the variables of the ranks."""
+
 TRAINING_MODULES = frozenset({"keras", "tf_keras", "tensorflow", "torch", "jax", "flax"})
 """Modules that train models; a program without these modules may run several independent copies on purpose."""
 
@@ -83,6 +89,13 @@ class ScriptNames:
         """Whether ranks that run the file may communicate, or read their rank number to divide the work."""
         reads_rank = any(_RANK_VARIABLE.fullmatch(text) for text in self.texts)
         return self.framework != "none" or reads_rank or self._imports(COMMUNICATION_MODULES)
+
+    @property
+    def joins_world(self) -> bool:
+        """Whether the file needs the variables of its framework even on a single rank."""
+        return bool(self.modules & _CALLS_THAT_READ_VARIABLES) or (
+            self.framework == "torch" and bool(self.texts & {"RANK", "LOCAL_RANK", "WORLD_SIZE"})
+        )
 
     @property
     def fits_under_strategy(self) -> bool:
@@ -136,6 +149,16 @@ def find_framework(argv: tuple[str, ...], start: Path, framework: str) -> str:
         suggestion = f"did you mean framework={similar}? " if similar else ""
         raise HpcrunError(message, hint=f"{suggestion}one of {', '.join(FRAMEWORKS)}; or remove the comment")
     return names.comment or names.framework.replace("none", "auto")
+
+
+def joins_world(argv: tuple[str, ...], start: Path) -> bool:
+    """Return whether a command line needs the variables of its framework even on a single rank.
+
+    Args:
+        argv: The command line of one rank.
+        start: The directory in which the command line is started.
+    """
+    return _read_script(argv, start).joins_world
 
 
 def fits_under_strategy(argv: tuple[str, ...], start: Path) -> bool:

@@ -33,6 +33,7 @@ def default_gpu_view(framework: str) -> str:
 
 
 def launch_option(spec: JobSpec) -> str | None:
-    """Return the value of --framework of `hpcrun_launch`; None if the framework needs no special variables."""
+    """Return the value of --framework of `hpcrun_launch`; without it, only several ranks get variables."""
     framework = "none" if spec.launch in STARTERS else spec.framework  # these frameworks set their variables themselves
-    return framework if framework in {"tensorflow", "none"} and spec.resources.ranks > 1 else None
+    special_frameworks = {"tensorflow", "none"} if spec.resources.ranks > 1 else {"torch", "jax"}
+    return framework if framework in special_frameworks else None

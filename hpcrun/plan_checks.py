@@ -164,6 +164,7 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
         *_warn_of_too_many_ranks(spec),
         *_warn_of_ranks_that_train_alone(spec),
         *_warn_of_fit_under_strategies(spec),
+        *_warn_of_missing_gpus(spec),
         *_warn_of_ignored_option(spec),
         *_warn_of_unknown_copies(spec),
         *job_program.find_warnings(spec),
@@ -221,6 +222,15 @@ def _warn_of_fit_under_strategies(spec: JobSpec) -> tuple[str, ...]:
         "-x TF_USE_LEGACY_KERAS=1 and pip install tf_keras; or model = hpcrun.train.Model(model), or a custom loop"
     )
     return (f"{warning}\nHINT: {alternatives} (docs/strategies.md)",)
+
+
+def _warn_of_missing_gpus(spec: JobSpec) -> tuple[str, ...]:
+    """Warn if scripts that select a GPU by the local rank run on more ranks per node than the node has GPUs."""
+    ranks, gpus = spec.resources.ntasks_per_node or 1, spec.resources.gpus
+    if spec.framework not in {"torch", "horovod"} or spec.gpus_visible != "node" or not 0 < gpus < ranks:
+        return ()
+    warning = f"{ranks} ranks per node have {pluralize(gpus, 'GPU')}: each rank of {spec.framework} needs its own GPU"
+    return (f"{warning}\nHINT: --ntasks-per-node={gpus} starts one rank per GPU; --no-gpu runs the ranks on the CPU",)
 
 
 def _warn_of_ignored_option(spec: JobSpec) -> tuple[str, ...]:

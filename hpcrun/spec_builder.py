@@ -104,8 +104,9 @@ def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
 def _job_options(request: Request, placement: Placement, commands: Commands) -> dict[str, Any]:
     """Return the options of the job, with the site's defaults."""
     target, framework = placement.target, request.framework
-    if placement.resources.ranks > 1:
-        framework = distribution.find_framework(_command_words(commands), commands.start, framework)
+    words, start = _command_words(commands), commands.start
+    if placement.resources.ranks > 1 or distribution.joins_world(words, start):
+        framework = distribution.find_framework(words, start, framework)
     has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not placement.resources.gpus
     return {
         **request.job_options(),

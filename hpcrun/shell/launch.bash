@@ -23,7 +23,8 @@
 #   --output-on-all-ranks      all ranks write to the job's log, each line with its rank
 #   --in-container PYTHON      the program starts through container.sh; the container's Python lists its packages
 #   --no-packages              do not list Python packages in provenance/
-#   --framework NAME           tensorflow: the ranks also get TF_CONFIG; none: they get none, or from torchrun (world.bash)
+#   --framework NAME           tensorflow: the ranks also get TF_CONFIG; none: they get none, or from torchrun; torch and jax:
+#                              a single rank gets them, too (world.bash)
 #   --cyclic                   the launcher places ranks on the nodes in turn, which TF_CONFIG has to know
 #   --strict                   the job fails if its ranks have not communicated, although the program trains or uses MPI
 #   --trains-alone             the program trains, but its code uses no library for distributed training: warn if its ranks
@@ -180,7 +181,10 @@ hpcrun_launch() {
   hpcrun_earlier_failures=$hpcrun_failures  # a template may start several programs in turn
   command rm -rf "$HPCRUN_RUN_DIR"/{killed,completed,stopped}
   hpcrun_master='' hpcrun_port='' hpcrun_workers=''
-  [ "$hpcrun_ranks" = 1 ] || [ "$hpcrun_framework" = none ] || hpcrun_choose_world "$hpcrun_framework"
+  case $hpcrun_ranks:$hpcrun_framework in
+    *:none | 1:) ;;
+    *) hpcrun_choose_world "$hpcrun_framework" ;;
+  esac
   hpcrun_write_rank
   hpcrun_log_start=$(command stat -Lc %s "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null)
   # The launcher closes the same descriptors as hpcrun_close_descriptors.

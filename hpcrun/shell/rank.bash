@@ -44,11 +44,13 @@ hpcrun_folder=${BASH_SOURCE[0]%/*}
 if [ "$HPCRUN_NTASKS" != 1 ]; then
   # shellcheck source=/dev/null
   source "$hpcrun_folder/cpu_bind.bash"
-  # shellcheck source=/dev/null
-  source "$hpcrun_folder/world.bash"
   [[ $hpcrun_local_ranks != *[,\(]* ]] || hpcrun_local_ranks=$(hpcrun_tasks_on_node "$hpcrun_local_ranks")
   [ -z "$hpcrun_cpu_bind" ] || hpcrun_cpu_bind "$hpcrun_cpu_bind" "$HPCRUN_LOCAL_RANK" "$hpcrun_local_ranks"
-  [ -z "$hpcrun_master" ] || hpcrun_export_world
+fi
+if [ -n "$hpcrun_master" ]; then
+  # shellcheck source=/dev/null
+  source "$hpcrun_folder/world.bash"
+  hpcrun_export_world
 fi
 (
   umask "$hpcrun_mode"
@@ -212,7 +214,7 @@ else
 fi
 
 # ---- The program, in this process group, with this process's input -------------------------------------------------
-if [ "$HPCRUN_NTASKS" != 1 ] && [ -z "$hpcrun_in_container" ]; then  # Python then loads sitecustomize.py in the folder of this file
+if [[ $HPCRUN_NTASKS != 1 || -n $hpcrun_master ]] && [ -z "$hpcrun_in_container" ]; then  # Python then loads sitecustomize.py in the folder of this file
   [[ $hpcrun_folder == *:* ]] || export PYTHONPATH=$hpcrun_folder${PYTHONPATH:+:$PYTHONPATH}
   export HPCRUN_STOP_SECONDS=$hpcrun_stop_seconds
 fi

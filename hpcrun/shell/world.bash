@@ -4,7 +4,7 @@
 #                        rank 0 and the first of the ports that the ranks may use, which are free on this host; and for
 #                        tensorflow hpcrun_workers, the list of workers in TF_CONFIG
 # hpcrun_rendezvous      the same, for a program such as torchrun, which starts the ranks and gets both as arguments
-# hpcrun_export_world    in each rank, if there are several: exports those of the variables that are not set yet
+# hpcrun_export_world    in each rank: exports those of the variables that are not set yet
 # Variables: HPCRUN_RUN_DIR with its hostfile, hpcrun_ranks and hpcrun_hostfile_options; for ranks also
 #            hpcrun_master, hpcrun_port, hpcrun_workers, hpcrun_local_ranks, HPCRUN_RANK, HPCRUN_LOCAL_RANK, HPCRUN_NTASKS
 # shellcheck disable=SC2034,SC2154  # these files share variables

@@ -188,6 +188,18 @@ def test_ranks_in_the_world_of_another_framework_get_no_warning(tmp_path, backen
     assert (code, f"WARNING: {ALONE}" in text) == (0, not joins), text
 
 
+@thorough
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_a_distributed_script_runs_on_a_single_rank(tmp_path, backend):
+    programs = {
+        "torch": "import torch.distributed as dist\ndist.init_process_group('gloo')\nsize = dist.get_world_size()\n",
+        "jax": "import jax\njax.distributed.initialize()\nsize = jax.process_count()\n",
+    }
+    (tmp_path / "train.py").write_text(f"{programs[backend]}print('SIZE', size)")
+    code, text = hpcrun_run(tmp_path, "-n", 1, "train.py", python=backend_python(backend))
+    assert (code, "SIZE 1" in text) == (0, True), text
+
+
 def find_free_ports(count):
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]

@@ -192,6 +192,46 @@ def test_a_dry_run_warns_of_fit_under_a_strategy_that_keras_3_does_not_support(t
         assert (code, "fails with Keras 3\nHINT: -x TF_USE_LEGACY_KERAS=1" in err) == (0, warns)
 
 
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        (DISTRIBUTED["PyTorch"], "torch"),
+        ("from torch.distributed import init_process_group\n", "torch"),
+        ("import os, torch.distributed\nrank = int(os.environ['RANK'])\n", "torch"),
+        (DISTRIBUTED["JAX"], "jax"),
+        (DISTRIBUTED["Lightning"], None),  # finds out by itself that it is alone
+        ("import torch.distributed as dist\nprint(dist.is_available())\n", None),
+    ],
+)
+def test_a_single_rank_gets_the_variables_that_its_script_needs(tmp_path, monkeypatch, cli, text, option):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    code, out, err = cli("submit", "train.py", "--site", "slurm", "--dry-run", "-n", "1")
+    assert (code, "framework  " in err, " --framework " in out) == (0, False, bool(option))
+    assert f" --framework {option} " in out or not option
+    _, out, _ = cli("submit", "train.py", "--site", "slurm", "--dry-run", "-n", "1", "--framework", "none")
+    assert " --framework " not in out
+
+
+def test_ranks_of_pytorch_without_a_gpu_of_their_own_are_warned_of(tmp_path, monkeypatch, cli):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "site.toml").write_text(GPU_SITE)
+    argv = ("submit", "train.py", "--site", "./site.toml", "--dry-run", "-N", "2", "--gpus-per-node", "2")
+    warning = (
+        "WARNING: 3 ranks per node have 2 GPUs: each rank of torch needs its own GPU\nHINT: --ntasks-per-node=2 starts"
+    )
+    for text, options, warns in [
+        (DISTRIBUTED["PyTorch"], ["--ntasks-per-node", "3"], True),
+        (DISTRIBUTED["PyTorch"], ["--ntasks-per-node", "2"], False),
+        (DISTRIBUTED["PyTorch"], ["--ntasks-per-node", "3", "--no-gpu"], False),
+        (DISTRIBUTED["PyTorch"], ["--ntasks-per-node", "3", "--gpus-visible", "rank"], False),
+        (DISTRIBUTED["hpcrun.train"], ["--ntasks-per-node", "3"], False),
+    ]:
+        (tmp_path / "train.py").write_text(text)
+        code, _, err = cli(*argv, *options)
+        assert (code, warning in err) == (0, warns), (text, options, err)
+
+
 GPU_SITE = """
 extends = "slurm"
 limits.gpus_per_node = 4
