@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _ELF_MAGIC = b"\x7fELF"
 
+_FREQUENT_PROGRAMS = {"python", "python3", "bash", "sh", "env", "make", "jupyter", "pytest", "conda", "nvidia-smi"}
+
 _LAUNCHERS_PER_NODE = {"torchrun", "accelerate", "deepspeed"}
 """Launchers that frameworks expect once on each node."""
 
@@ -94,9 +96,7 @@ def require_program(argv: Sequence[str], spec: JobSpec) -> None:
     except OSError:
         first_line = _ELF_MAGIC  # a binary can run even if nobody may read it
     if "/" not in name:
-        command = shlex.join(["hpcrun", "submit", name, *(["--", *argv[1:]] if argv[1:] else [])])
-        hint = f"without --, hpcrun starts it with Python: {command}" if file.suffix == ".py" else ""
-        raise HpcrunError(f"{name} is not on PATH", hint=hint or f"for the file in this folder: ./{quoted_name}")
+        raise HpcrunError(f"{name} is not on PATH", hint=_hint_file_of_folder(file, argv))
     _require_interpreter(argv, file, first_line)
     if first_line.startswith(b"#!") and first_line.endswith(b"\r\n") and _ends_with_program(first_line[2:].split()):
         problem = f"{name} has Windows line ends, so its interpreter is not found"
@@ -125,7 +125,19 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
     if spec.container or "/" in argv[0] or "$" in argv[0] or shutil.which(argv[0]) or _may_change_path_variable(spec):
         return ()
     location_text = "" if spec.transport == "host" else ", and may be missing on the nodes, too"
-    return (f"{argv[0]} is not on PATH here{location_text}",)
+    closest_name = closest_match(argv[0], [*_FREQUENT_PROGRAMS, *INTERPRETERS.values(), *LAUNCHERS])
+    hint = f"did you mean {closest_name}?" if closest_name else ""
+    if (file := spec.directory / argv[0]).is_file():
+        hint = _hint_file_of_folder(file, argv)
+    return (f"{argv[0]} is not on PATH here{location_text}" + (f"\nHINT: {hint}" if hint else ""),)
+
+
+def _hint_file_of_folder(file: Path, argv: Sequence[str]) -> str:
+    """Return how to start a file of the working directory that was named without ``./``."""
+    if file.suffix != ".py":
+        return f"for the file in this folder: ./{shlex.quote(argv[0])}"
+    command = ["hpcrun", "submit", argv[0], *(["--", *argv[1:]] if argv[1:] else [])]
+    return f"without --, hpcrun starts it with Python: {shlex.join(command)}"
 
 
 def _may_change_path_variable(spec: JobSpec) -> bool:
@@ -142,8 +154,7 @@ def _require_interpreter(argv: Sequence[str], file: Path, first_line: bytes) -> 
     is_program = first_line.startswith((b"#!", _ELF_MAGIC)) or b"\0" in first_line
     fault = "is not executable" if not is_executable else "" if is_program else "names no interpreter (#!)"
     if fault and file.suffix == ".py":
-        command = shlex.join(["hpcrun", "submit", name, *(["--", *argv[1:]] if argv[1:] else [])])
-        raise HpcrunError(f"{name} {fault}", hint=f"without --, hpcrun starts it with Python: {command}")
+        raise HpcrunError(f"{name} {fault}", hint=_hint_file_of_folder(file, argv))
     if fault and (program := INTERPRETERS.get(file.suffix)):
         raise HpcrunError(f"{name} {fault}", hint=f"start it with its interpreter: -- {program} {shlex.join(argv)}")
     if not is_executable:

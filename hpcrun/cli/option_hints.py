@@ -37,6 +37,8 @@ def _option_hint(typed_option: str, ctx: Any, known_options: set[str], argv: lis
         (name for name, words in OPTIONS.items() if dashed_option in words.split() and name in known_options), None
     )
     similar_option = closest_match(dashed_option, sorted(known_options, key=len))
+    if dashed_option == "--config" and Path(value).suffix in {".yaml", ".yml", ".json", ".cfg", ".ini", ".py"}:
+        synonym = similar_option = None  # of the program, because site files are TOML
     if len(typed_option) == 2 and not starts_jobs:  # -a for --all
         same_letter = [name for name in known_options if name.startswith(f"-{typed_option}")]
         similar_option = same_letter[0] if len(same_letter) == 1 else similar_option

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from hpcrun.sites.model import Site
     from hpcrun.sites.source import Source
 
+_MAX_LISTED_FILES = 9  # in a hint
+
 
 @dataclass(frozen=True)
 class LoadedSite:
@@ -88,11 +90,20 @@ def _site_file_path(name: str) -> Path | None:
         return None
     file = Path(paths.expand_user(name)).absolute()
     if not file.is_file():
-        file_names = [str(Path(name).parent / one.name) for one in file.parent.glob("*.toml")]
-        closest_name = closest_match(str(Path(name)), file_names)
-        hint = f"did you mean ./{closest_name}?" if closest_name else "--site takes a name or a path; hpcrun site list"
-        raise HpcrunError(f"there is no site file {name}", hint=hint.replace(".//", "/"))
+        folder, typed_folder = (file, Path(name)) if file.is_dir() else (file.parent, Path(name).parent)
+        paths_by_name = {each.name: _with_slash(typed_folder / each.name) for each in sorted(folder.glob("*.toml"))}
+        hint = "--site takes a name or a path; hpcrun site list"
+        if closest_name := closest_match(Path(name).name, list(paths_by_name)):
+            hint = f"did you mean {paths_by_name[closest_name]}?"
+        elif 0 < len(paths_by_name) <= _MAX_LISTED_FILES:
+            hint = f"site files there: {', '.join(paths_by_name.values())}"
+        raise HpcrunError(f"{name} is a folder" if file.is_dir() else f"there is no site file {name}", hint=hint)
     return file
+
+
+def _with_slash(path: Path) -> str:
+    """Return a path in a form that --site does not take for a name."""
+    return str(path) if str(path).startswith(("/", "../", "~")) else f"./{path}"
 
 
 def _sibling_site_files(file: Path) -> dict[str, list[Path]]:

@@ -68,6 +68,8 @@ def _advise_on_table(unknown_key: str, value: dict[str, Any]) -> str:
     """Return where the keys of an unknown table at the top level belong; empty if that is unclear."""
     if _has_keys_of_defaults(unknown_key, value):
         return "its keys belong to [defaults]"
+    if unknown_key == "gpus":
+        return "[gpu] says how GPUs are requested, and limits.gpus_per_node how many a node has"
     if unknown_key in {"queue", "queues"} and value:
         return f"did you mean [partitions.{next(iter(value))}]?"
     if unknown_key in _TOP_LEVEL_NAMES or _has_top_level_keys(unknown_key, value):

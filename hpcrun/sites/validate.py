@@ -82,6 +82,8 @@ def _describe_fault(
             reason += f"; did you mean {toml.literal(proposed_value)}?"
     elif isinstance(check_error, ValueError):
         reason = str(check_error)
+    if path == ("launcher",) and value in {"torchrun", "accelerate"}:
+        reason = f"this is no launcher of a site: hpcrun submit --launch {value} starts the ranks of a job with it"
     if fault["type"] == "literal_error":
         reason = _expect_choice(value, fault["ctx"]["expected"])
     if wanted := _TYPE_MESSAGES.get(fault["type"]):
@@ -107,9 +109,11 @@ def _expect_choice(value: Any, expected_values: str) -> str:
     return f"expected {expected_values}" + (f"; did you mean {toml.literal(closest_name)}?" if closest_name else "")
 
 
-def _expect_text(value: Any, _: tuple[str, ...]) -> str:
+def _expect_text(value: Any, path: tuple[str, ...]) -> str:
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return f"expected a string: {toml.literal(' '.join(value))}"
+    if path == ("python",) and isinstance(value, dict):
+        return "expected a string; venv, uv and conda.env belong to the top level: leave out [python]"
     return "expected a string" + (f", in quotes: {toml.literal(str(value))}" if isinstance(value, int | float) else "")
 
 

@@ -52,11 +52,24 @@ def test_a_cycle_of_extends_is_an_error(layers):
         loader.load_site("a")
 
 
-def test_an_unknown_extended_site_is_reported_with_its_line(layers):
-    (layers["lab"] / "a.toml").write_text('description = "a"\nextends = "slrum"\n')
-    with pytest.raises(HpcrunError, match=r"lab/a.toml:2: there is no site 'slrum'") as error:
+@pytest.mark.parametrize("name", ["slrum", "./slurm.toml"])
+def test_an_unknown_extended_site_is_reported_with_its_line(layers, name):
+    (layers["lab"] / "a.toml").write_text(f'description = "a"\nextends = "{name}"\n')
+    with pytest.raises(HpcrunError, match=rf"lab/a.toml:2: there is no site '{name}'") as error:
         loader.load_site("a")
     assert "did you mean slurm?" in str(error.value)
+
+
+def test_a_folder_or_a_missing_file_given_by_path_gets_the_files_there(tmp_path):
+    (tmp_path / "ours.toml").write_text('extends = "slurm"')
+    for path, message, hint in [
+        ("", "is a folder", f"site files there: {tmp_path}/ours.toml"),
+        ("nothing.toml", "there is no site file", f"site files there: {tmp_path}/ours.toml"),
+        ("our.toml", "there is no site file", f"did you mean {tmp_path}/ours.toml?"),
+    ]:
+        with pytest.raises(HpcrunError, match=message) as error:
+            loader.load_site(f"{tmp_path}/{path}")
+        assert error.value.hint == hint
 
 
 def test_a_file_given_by_path_replaces_installed_files(layers, tmp_path):
@@ -196,6 +209,12 @@ def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers)
             '[settings]\nrun_root = "/x"',
             "unknown key settings; its keys belong to the top level: leave out [settings]\n",
         ),
+        (
+            "[gpus]\nper_node = 4",
+            "unknown key gpus; [gpu] says how GPUs are requested, and limits.gpus_per_node",
+        ),
+        ('[python]\nvenv = "/x"', "venv, uv and conda.env belong to the top level: leave out [python]"),
+        ('launcher = "torchrun"', "no launcher of a site: hpcrun submit --launch torchrun starts the ranks of a job"),
         ('partion = "gpu"', "unknown key partion; did you mean defaults.partition?\n"),
         ('acount = "lab"', "unknown key acount; did you mean defaults.account?\n"),
         ('mpi.library = "OpenMPI"', "'parastation' or 'mvapich'; did you mean \"openmpi\"?"),

@@ -103,6 +103,8 @@ MISTAKES = {
     "submit lenet5 -a 1-5": "--sweep NAME=1..5 runs a task for each value",
     "submit lenet5 --wrap ./a.out": "any command goes after --: hpcrun submit -- COMMAND",
     "submit lenet5 --chdir /tmp": "cd there first",
+    "submit x.py --config c.toml": "did you mean --site=c.toml?",
+    "submit x.py --config c.yaml": "HINT: a program's own options go after --: hpcrun submit x.py -- --config c.yaml",
     "submit lenet5 --verbose": "--log-level=DEBUG prints more",
     "run lenet5 -v": "--log-level=DEBUG prints more",
     "submit lenet5 --export=ALL": "jobs get your environment; -x NAME=VALUE",
