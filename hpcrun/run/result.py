@@ -25,8 +25,8 @@ def write_result(**metrics: Any) -> None:
 
     Args:
         **metrics: Values to record, such as `test_accuracy=0.97`: numbers, texts, arrays or tensors. The function adds
-            the median of images per second and the total seconds of the epochs of `log_metrics`, the numbers of ranks
-            and hosts, and versions.
+            images per second (see `save_result`) and the total seconds of the epochs of `log_metrics`, the numbers of
+            ranks and hosts, and versions.
     """
     if find_rank() == 0:
         environment: dict[str, Any] = {"ranks": count_ranks(), "hosts": list_hosts()}
@@ -45,14 +45,15 @@ def save_result(
 
     Args:
         metrics: Values by name.
-        rates: Images per second of each epoch; the median is added to the result.
+        rates: Images per second of each epoch. The result gets their median, without that of the first epoch if there
+            are others, because frameworks compile the model in it.
         environment: Values that are written to the file, but not printed.
         versions: Versions of other libraries, by name.
     """
     if rates:
         from statistics import median
 
-        metrics.setdefault("images_per_second", median(rates))
+        metrics.setdefault("images_per_second", median(rates[1:] or rates))
     print_line("  ".join(["result", *format_metrics(metrics)]))
     if folder := run_dir():
         library_versions = {name: str(sys.modules[name].__version__) for name in _LIBRARIES if name in sys.modules}

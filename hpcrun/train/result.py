@@ -31,8 +31,8 @@ def write_result(**metrics: float | str) -> None:
     """Print a run's result and write it to ``$HPCRUN_RUN_DIR/result.json``, on rank 0.
 
     Args:
-        **metrics: Values to record, e.g. `test_accuracy=0.97`. This function adds images per second (median of all
-            epochs), ranks, hosts, versions, seconds of `fit`, and the files that `run_callbacks` saved.
+        **metrics: Values to record, e.g. `test_accuracy=0.97`. This function adds images per second (the median of
+            all epochs but the first), ranks, hosts, versions, seconds of `fit`, and the files of `run_callbacks`.
     """
     this_rank, folder = mpi_world(), run_dir()
     if this_rank.rank > 0:

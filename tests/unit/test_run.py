@@ -87,7 +87,7 @@ def test_a_restarted_job_replaces_the_epochs_that_it_repeats(run_dir, monkeypatc
     hpcrun.run.write_result()
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "epoch 4/4  loss 0.1000  400 images/s",
-        "result  images_per_second 300.0000",
+        "result  images_per_second 400.0000",  # without the first epoch
     ]
 
 
@@ -145,3 +145,11 @@ def test_the_time_between_epochs_is_no_step(monkeypatch):
             progress.end_step(step, {"loss": step})
     details = progress.details(is_chief=True)
     assert (details["step_seconds"], details["images_per_second"], details["first"]) == (2.0, 4.0, (1, 0))
+
+
+@pytest.mark.parametrize(("rates", "expected"), [([20.0], 20.0), ([20.0, 500.0], 500.0), ([20.0, 480.0, 520.0], 500.0)])
+def test_the_result_has_the_speed_without_the_epoch_that_compiles(run_dir, rates, expected):
+    for epoch, rate in enumerate(rates, 1):
+        hpcrun.run.log_metrics(epoch, len(rates), loss=1.0, images_per_second=rate)
+    hpcrun.run.write_result()
+    assert json.loads((run_dir / "result.json").read_text())["images_per_second"] == expected
