@@ -64,7 +64,7 @@ def test_watch_names_the_slow_rank(tmp_path, backend):
             rates = re.search(r"take ([\d.]+) ms per step without waiting, it takes ([\d.]+) ms", warning)
             assert rates is not None
             others, own = rates.groups()
-            assert 40 <= float(own) > 2 * float(others)
+            assert float(own) > max(2 * float(others), 25)  # of 50 ms; an average with the first, faster steps
             assert wait_for_line("  epoch ")  # on JAX the rate is unknown before
             assert re.fullmatch(
                 r"epoch \d+/1000, .*", json.loads(run_hpcrun(tmp_path, "status", "last", "--json"))["progress"]
