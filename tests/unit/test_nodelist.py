@@ -43,12 +43,15 @@ def test_hosts_are_expanded_in_order(nodelist, hosts):
     assert expand_nodelist(nodelist) == hosts.split()
 
 
-@pytest.mark.skipif(not shutil.which("scontrol"), reason="scontrol is not installed")
+SCONTROL = shutil.which("scontrol")
+
+
+@pytest.mark.skipif(not SCONTROL, reason="scontrol is not installed")
 @pytest.mark.parametrize("nodelist", [*VALID_IN_SLURM, "a[1-2]b[0-1]c[07-08]d[3,1]e[1-2]"])
 def test_expansion_equals_that_of_scontrol(nodelist, tmp_path):
     conf = tmp_path / "slurm.conf"
     conf.write_text("ClusterName=x\nSlurmctldHost=localhost\n")  # scontrol waits for a minute without a slurm.conf
-    command = ["scontrol", "show", "hostnames", nodelist]
+    command = [SCONTROL, "show", "hostnames", nodelist]
     slurm = subprocess.run(
         command, env=os.environ | {"SLURM_CONF": str(conf)}, capture_output=True, text=True, check=True
     )

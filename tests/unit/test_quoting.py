@@ -25,6 +25,8 @@ from hpcrun.sites.loader import LoadedSite
 from hpcrun.sites.model import Site
 from tests.waiting import DEADLINE
 
+pytestmark = pytest.mark.slow
+
 SITE = TypeAdapter(Site)
 PIECES = [
     "'", '"', "\\", "$(canary)", "`canary`", ";canary;", "|canary&", "&&canary", "<(canary)", "${HOME}", "$HOME", "$",

@@ -14,6 +14,8 @@ from hpcrun.errors import HpcrunError
 from hpcrun.sites import layer_files, layers, loader, repositories
 from tests.repository import Repository
 
+pytestmark = pytest.mark.slow
+
 SITE = 'extends = "slurm"\ndescription = "{}"\n'
 
 

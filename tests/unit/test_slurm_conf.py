@@ -17,6 +17,8 @@ from hpcrun.schedulers import recovery
 from tests.unit import slurm_clusters
 from tests.waiting import DEADLINE
 
+pytestmark = pytest.mark.slow
+
 
 class Slurm:
     """A fake Slurm: its slurm.conf is the output of squeue, and a file next to it has the next job id."""

@@ -17,6 +17,8 @@ from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import State
 from hpcrun.watch.wait_messages import WaitMessages
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def status(cli):

@@ -20,6 +20,8 @@ from hpcrun.jobs import poll_backoff, rebuild, run_selection, sweep_tasks
 from hpcrun.schedulers import slurm
 from tests.waiting import DEADLINE, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("word", "values"),

@@ -33,6 +33,8 @@ from hpcrun.watch.wait_messages import StartMessages, find_start
 from hpcrun.watch.watcher import Watcher
 from tests.waiting import DEADLINE, wait_until
 
+pytestmark = pytest.mark.slow
+
 EVERY = 5.0
 RUNNING = ("RUNNING", "None", "n[1-2]", "12:31")
 

@@ -20,6 +20,8 @@ from hpcrun.why.explanation import explain
 from hpcrun.why.job_facts import JobFacts
 from hpcrun.why.signatures import describe_reason, load_table
 
+pytestmark = pytest.mark.slow
+
 LOGS = Path(__file__).parent / "logs"
 FIXTURES = sorted(LOGS.glob("*.txt"))
 

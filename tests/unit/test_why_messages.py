@@ -10,6 +10,8 @@ from hpcrun.why.job_facts import JobFacts
 from hpcrun.why.ranking import find_diagnoses
 from tests.unit.test_why import Recorded
 
+pytestmark = pytest.mark.slow
+
 FAMILIES = sorted((Path(__file__).parent / "messages").glob("*.txt"))
 
 
