@@ -83,6 +83,9 @@ _HYDRA_REPORT = re.compile(
 )
 """Matches lines that MPICH's mpiexec writes when it ends the ranks and proxies of a job."""
 
+_HYDRA_MARKS = ("=   ", "YOUR APPLICATION ", "This typically ", "Please see the FAQ ", "[proxy:", "[mpiexec@")
+"""A log with such lines contains at least one of these texts."""
+
 _WARNING_MARKS = (
     "-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:", " (ignored)",
     " does not start its program: ", "[w", "[i", "w tensorflow/", "i tensorflow/", "retry", "/.bash",
@@ -126,17 +129,20 @@ class Log:
             size, data = 0, b""
         if size > TAIL_BYTES:
             data = data.partition(b"\n")[2]
-        text = data.decode(errors="replace").replace("\r\n", "\n")
-        text = text.replace("\r: ", "\\r: ")  # a name that ends with \r, in an error message
-        text = text.replace("\r", "\n")  # progress bars
+        text = data.decode(errors="replace")
+        if "\r" in text:
+            text = text.replace("\r\n", "\n")
+            text = text.replace("\r: ", "\\r: ")  # a name that ends with \r, in an error message
+            text = text.replace("\r", "\n")  # progress bars
         text = mask_secrets(text, run)
         if "\x1b[" in text:
             text = _COLOUR.sub("", text)
         if any(mark in text for mark in ("it/s]", "s/it]", "slurmstepd: error: ", "sbatch: ")):
             text = _MISSING_LINE_BREAK.sub("\n", text)
         lines = tuple(text.split("\n"))
-        text = _TIANHE_COMMANDS.sub(r"s\1: ", text)
-        if without_launcher:
+        if "yh" in text:
+            text = _TIANHE_COMMANDS.sub(r"s\1: ", text)
+        if without_launcher and any(mark in text for mark in _HYDRA_MARKS):
             text = _HYDRA_REPORT.sub("", text)
         condensed_text = condense(text)
         if _PREFIX_START.search(condensed_text):

@@ -58,6 +58,7 @@ _DETAIL_LINE = re.compile(
 _MESSAGE_CONTINUATION = re.compile(r"^(?:Exception encountered: |Layer '.*' expected|Original error was: )")
 """Matches the beginning of another paragraph of an exception's message."""
 _VALIDATION_ERROR = re.compile(r"\b\d+ validation errors? for \S+\s*$")
+_LINE_MARKS = ('File "', "Traceback (", "exception")  # a line of a traceback, or between two, contains one of them
 _RANK_LABEL = re.compile(r"^(?:\S+: )?\[rank\d+\]:")
 _UNINFORMATIVE_LINE = re.compile(
     r"^(?:$|Detected at node .*|Node: .*|\[\[\{\{.*|File \".*|Stack trace for op definition:.*|=+$"
@@ -88,11 +89,15 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
 
 def _parse(log: Log) -> list[PythonError]:
     """Return the exceptions of a log in order; of a chain of exceptions, only the last."""
-    lines, errors, index, link_text = log.text.split("\n"), list[PythonError](), 0, ""
-    cancellation_index = next((number for number, line in enumerate(lines) if _CANCELLED_LINE.match(line)), len(lines))
+    lines, errors, link_text = log.text.split("\n"), list[PythonError](), ""
+    cancellation_index = len(lines)
+    if "CANCELLED" in log.text:
+        cancellation_index = next((n for n, line in enumerate(lines) if _CANCELLED_LINE.match(line)), len(lines))
+    starts = [start for mark in _LINE_MARKS if (start := log.text.find(mark)) >= 0]
+    index = log.text.count("\n", 0, min(starts)) if starts else len(lines)
     while index < len(lines):
         line = lines[index]
-        if 'File "' not in line and "Traceback (" not in line and "exception" not in line:
+        if not any(mark in line for mark in _LINE_MARKS):
             index += 1
             continue
         if link := _CHAIN_SEPARATOR.match(_GROUP_MARK.sub("", line)):
