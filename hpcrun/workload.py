@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcrun import distribution, file_hints, options, paths
+from hpcrun import distribution, file_hints, options, paths, script_names
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.job_options import WORKLOAD_OPTIONS, JobOptions, read_workload_options
 from hpcrun.resources import Resources
@@ -66,7 +66,7 @@ class Workload:
         """Whether this is a Python program that probably trains a model."""
         if self.command_line:
             return distribution.trains_model(self.command_line, Path.cwd())
-        libraries = distribution.TRAINING_MODULES & {*self.packages}
+        libraries = script_names.TRAINING_MODULES & {*self.packages}
         return self.program[:1] == (None,) and (not self.packages or bool(libraries))
 
     def code_folder(self, start: Path) -> Path:

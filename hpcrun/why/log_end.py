@@ -129,21 +129,15 @@ class Log:
             size, data = 0, b""
         if size > TAIL_BYTES:
             data = data.partition(b"\n")[2]
-        text = data.decode(errors="replace")
-        if "\r" in text:
-            text = text.replace("\r\n", "\n")
-            text = text.replace("\r: ", "\\r: ")  # a name that ends with \r, in an error message
-            text = text.replace("\r", "\n")  # progress bars
-        text = mask_secrets(text, run)
+        text = mask_secrets(_split_lines(data.decode(errors="replace")), run)
         if "\x1b[" in text:
             text = _COLOUR.sub("", text)
         if any(mark in text for mark in ("it/s]", "s/it]", "slurmstepd: error: ", "sbatch: ")):
             text = _MISSING_LINE_BREAK.sub("\n", text)
         lines = tuple(text.split("\n"))
-        if "yh" in text:
-            text = _TIANHE_COMMANDS.sub(r"s\1: ", text)
-        if without_launcher and any(mark in text for mark in _HYDRA_MARKS):
-            text = _HYDRA_REPORT.sub("", text)
+        text = _TIANHE_COMMANDS.sub(r"s\1: ", text) if "yh" in text else text
+        if without_launcher:
+            text = _without_hydra(text)
         condensed_text = condense(text)
         if _PREFIX_START.search(condensed_text):
             text = "\n".join([_RANK_PREFIX.sub("", line, count=1) for line in text.split("\n")])
@@ -178,6 +172,19 @@ class Log:
         """Return a line as evidence."""
         line = self.lines[index].strip()
         return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]} ..."
+
+
+def _split_lines(text: str) -> str:
+    """Replace carriage returns, such as those of progress bars, by line ends."""
+    if "\r" not in text:
+        return text
+    text = text.replace("\r\n", "\n")
+    return text.replace("\r: ", "\\r: ").replace("\r", "\n")  # a name in an error message may end with \r
+
+
+def _without_hydra(text: str) -> str:
+    """Replace the lines in which Hydra reports how it ended the ranks by empty lines."""
+    return _HYDRA_REPORT.sub("", text) if any(mark in text for mark in _HYDRA_MARKS) else text
 
 
 def _without_labels(text: str, condensed_text: str) -> tuple[str, str]:

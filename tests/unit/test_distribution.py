@@ -197,7 +197,9 @@ def test_a_dry_run_warns_of_fit_under_a_strategy_that_keras_3_does_not_support(t
     [
         (DISTRIBUTED["PyTorch"], "torch"),
         ("from torch.distributed import init_process_group\n", "torch"),
-        ("import os, torch.distributed\nrank = int(os.environ['RANK'])\n", "torch"),
+        (f"import os\nrank = int(os.environ.get('LOCAL_RANK', 0))\n{DISTRIBUTED['PyTorch']}", "torch"),
+        (f"import os\nalone = 'RANK' not in os.environ\n{DISTRIBUTED['PyTorch']}", None),
+        (f"import os\nrank = int(os.environ.get('LOCAL_RANK', -1))\n{DISTRIBUTED['PyTorch']}", None),
         (DISTRIBUTED["JAX"], "jax"),
         (DISTRIBUTED["Lightning"], None),  # finds out by itself that it is alone
         ("import torch.distributed as dist\nprint(dist.is_available())\n", None),
