@@ -44,7 +44,9 @@ class RunWatcher(core.InfoWatcher):
         self.backoff = PollBackoff(self.runs.values())
 
     def get_state(self, job_id: str, mode: str = "standard") -> str:
-        """Return Slurm's name of a job's state."""
+        """Return Slurm's name of a job's state; a job that was never queried does not wait for the poll interval."""
+        if mode == "standard" and job_id not in self._info_dict:
+            mode = "force"
         state = str(self.get_info(job_id, mode=mode).get("State", "UNKNOWN"))
         if state in UNFINISHED_STATES and mode == "standard" and self.runs[job_id].end_record():
             return self.get_state(job_id, "force")  # the job has ended since the last query

@@ -144,6 +144,19 @@ def test_watcher_treats_suspended_and_configuring_jobs_as_unfinished(commands, s
     assert job.state == state
 
 
+def test_a_new_job_has_a_state_within_the_poll_interval_of_earlier_jobs(commands, tmp_path):
+    rows = "echo '1|RUNNING|None|n1|0:01'; echo '2|PENDING|Priority||0:00'"
+    commands("squeue", f"echo >>{tmp_path}/queries; {rows}")
+    jobs = []
+    for number in (1, 2):
+        commands("sbatch", f"echo {number}")
+        jobs.append(submit())
+        jobs[0].watcher.backoff.start_interval()
+        assert jobs[-1].state == ("RUNNING", "PENDING")[number - 1]
+    assert [job.state for job in jobs] == ["RUNNING", "PENDING"]
+    assert len((tmp_path / "queries").read_text()) == 2  # the states of both are known
+
+
 def test_submitit_waits_for_a_resubmitted_job(commands):
     commands("sbatch", "echo 505")
     job = submit()
