@@ -146,11 +146,21 @@ def _read_files(script: Path) -> Iterator[ScriptNames]:
         for file in unread_files:
             names = _read_file(file)
             yield names
+            folders = {script.parent, file.parent}
+            packages = {name.partition(".")[0] for name in names.modules}
+            local_packages = {each for each in packages if any(_is_local(each, folder) for folder in folders)}
             found += [
-                each for name in names.modules for each in _find_local_modules(name, {script.parent, file.parent})
+                each
+                for name in names.modules
+                if name.partition(".")[0] in local_packages
+                for each in _find_local_modules(name, folders)
             ]
         unread_files = [file for file in dict.fromkeys(found) if file not in seen]
         seen.update(unread_files)
+
+
+def _is_local(package: str, folder: Path) -> bool:
+    return (folder / package).is_dir() or (folder / f"{package}.py").is_file()
 
 
 def _find_local_modules(name: str, folders: set[Path]) -> Iterator[Path]:

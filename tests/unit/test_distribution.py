@@ -73,6 +73,9 @@ def test_the_users_own_modules_are_read(tmp_path):
     assert not is_independent(tmp_path, f"from parts import model\n{KERAS}")
     (tmp_path / "parts" / "deep" / "ranks.py").write_text("import parts.model\n")
     assert is_independent(tmp_path, f"from parts import model\n{KERAS}")
+    (tmp_path / "plain").mkdir()  # without __init__.py
+    (tmp_path / "plain" / "ranks.py").write_text("import hpcrun.train\n")
+    assert not is_independent(tmp_path, f"import plain.ranks\n{KERAS}")
     (tmp_path / "parts" / "deep" / "ranks.py").write_text(KERAS)
     assert is_independent(tmp_path, "from parts import model\n")
 
