@@ -91,8 +91,8 @@ def unknown_site_error(name: str, files_by_site: dict[str, list[Path]], location
     """
     if (unused := project.find_unused_project()) and (unused.folder / f"{name}.toml").is_file():
         return project.not_allowed_error(unused)
-    words = name.removesuffix(".toml").rpartition("/")[2]  # of extends = "./slurm.toml"
-    closest_name = words if words in files_by_site else closest_match(name, list(files_by_site))
+    stem = name.removesuffix(".toml").rpartition("/")[2]  # of extends = "./slurm.toml"
+    closest_name = stem if stem in files_by_site else closest_match(name, list(files_by_site))
     suggestion = f"did you mean {closest_name}? hpcrun site list has all sites" if closest_name else ""
     hint = suggestion or f"known sites: {', '.join(sorted(files_by_site))}"
     return HpcrunError("\n".join([f"{location}there is no site {name!r}", *paths.missing_layers()]), hint=hint)

@@ -64,7 +64,8 @@ def test_watch_names_the_slow_rank(tmp_path, backend):
             rates = re.search(r"take ([\d.]+) ms per step without waiting, it takes ([\d.]+) ms", warning)
             assert rates is not None
             others, own = rates.groups()
-            assert float(own) > max(2 * float(others), 25)  # of 50 ms; an average with the first, faster steps
+            # On JAX, this rank waits in collectives while its Python sleeps for 50 ms, and the wait is subtracted.
+            assert (25 if backend == "jax" else 40) <= float(own) > 2 * float(others)
             assert wait_for_line("  epoch ")  # on JAX the rate is unknown before
             assert re.fullmatch(
                 r"epoch \d+/1000, .*", json.loads(run_hpcrun(tmp_path, "status", "last", "--json"))["progress"]
