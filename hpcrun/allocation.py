@@ -6,11 +6,11 @@ import os
 import re
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.frozen import frozen
 from hpcrun.nodelist import expand_counts, expand_nodelist
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _HOSTFILE_LINE = re.compile(r"((?!-)[\w.-]+)(?::([0-9]{1,6})|((?:\s+(?:max[_-])?
 _SLOTS = re.compile(r"\sslots\s*=\s*([0-9]+)")
 
 
-@dataclass(frozen=True)
+@frozen
 class Host:
     """One host of an allocation.
 
@@ -33,7 +33,7 @@ class Host:
     tasks: int = 1
 
 
-@dataclass(frozen=True)
+@frozen
 class Allocation:
     """The hosts that a running job was granted.
 

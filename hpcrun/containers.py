@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import launchers
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.launchers.variables import list_rank_variables
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ VARIABLE_PREFIXES = (
 """Prefixes of environment variables that ranks need in the container: those of the job, the launcher and MPI."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Runtime:
     """A container runtime: its command and options.
 

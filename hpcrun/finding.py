@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from hpcrun.errors import HpcrunError
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 Severity = Literal["ok", "warning", "error"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Finding:
     """The result of a check; as text, it is ``FILE:LINE: what``.
 

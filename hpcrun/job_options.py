@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import inspect
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 
 from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -52,7 +53,7 @@ def _option(default: Any, *described: Any, **more: Any) -> Any:
     return field(default=default, metadata={"option": CommandLineOption(*described, **more)})
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class JobOptions:
     """Options of a job that are not resources; None stands for the default of the site or of hpcrun.
 

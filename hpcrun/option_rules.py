@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError, closest_match, pluralize
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-@dataclass(frozen=True)
+@frozen
 class Rule:
     """A rule about the values of an option, from its key ``requires``, which depends on other options.
 

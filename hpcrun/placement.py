@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from hpcrun import launchers, node_launch
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.gpus import count_local_gpus, gpus_per_allocated_node
 from hpcrun.job_levels import (
     parse_resources,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from hpcrun.workload import Workload
 
 
-@dataclass(frozen=True)
+@frozen
 class ExecutionTarget:
     """The scheduler and nodes of a job.
 
@@ -54,7 +55,7 @@ class ExecutionTarget:
     gpus_on_node: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Placement:
     """The nodes, site settings, resources and launcher of a job.
 

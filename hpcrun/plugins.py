@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Plugin = TypeVar("Plugin")
 
 
-@dataclass(frozen=True)
+@frozen
 class Registry(Generic[Plugin]):
     """The plugins of one kind: built-in plugins, and plugins of installed packages.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.job_options import OPTIONS_OF_VARIABLES, JobOptions
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ USER_VARIABLES = tuple(f"HPCRUN_{name}" for name in _USER_VARIABLE_NAMES.split()
 """Environment variables of hpcrun.train that users may set; hpcrun sets all other HPCRUN_* variables."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Request(JobOptions):
     """A job to submit or to run, as requested by the user.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hpcrun.errors import HpcrunError
 from hpcrun.field_checks import check_fields, require_names, require_one_line, require_positive
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +121,7 @@ def is_valid(field: str, value: object) -> bool:
     return True
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Resources:
     """The resources that a job requests, with sbatch's names and formats; None means that the option is not given.
 

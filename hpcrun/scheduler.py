@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.plugins import Registry
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 
-@dataclass(frozen=True)
+@frozen
 class UnrecordedJob:
     """A job whose submission was not recorded, with the attributes that `hpcrun.jobs.run_files.Submission` needs.
 

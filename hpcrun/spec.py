@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
+from hpcrun.frozen import frozen
 from hpcrun.gpus import requests_gpus
 from hpcrun.job_options import OPTION_NAMES, JobOptions
 from hpcrun.resources import parse_time
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from hpcrun.sites.software_tables import Container
 
 
-@dataclass(frozen=True)
+@frozen
 class Task:
     """One task of a sweep.
 
@@ -33,7 +34,7 @@ class Task:
     argv: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class JobSpec(JobOptions):
     """The validated specification of a job: its options, with the site's defaults, and the following attributes.
 

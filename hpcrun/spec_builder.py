@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import containers, distribution, frameworks, job_software, node_launch, paths, secrets
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.job_paths import find_interpreter
 from hpcrun.paths import template_folders
 from hpcrun.sites import project
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from hpcrun.workload import Workload
 
 
-@dataclass(frozen=True)
+@frozen
 class Commands:
     """The program of a job, and its arguments.
 

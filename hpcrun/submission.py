@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import job_program, job_software, placement, plan_checks, staging, sweep, workload
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.job_paths import find_run_root
 from hpcrun.jobs import run_arguments, run_creation
 from hpcrun.provenance import record as provenance
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from hpcrun.workload import Workload
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """A planned job, from which `create` makes the run directory.
 

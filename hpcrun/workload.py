@@ -6,12 +6,13 @@ import re
 import shlex
 import shutil
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from hpcrun import distribution, file_hints, options, paths, script_names
 from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.frozen import frozen
 from hpcrun.job_options import WORKLOAD_OPTIONS, JobOptions, read_workload_options
 from hpcrun.resources import Resources
 from hpcrun.script_syntax import check_syntax
@@ -28,7 +29,7 @@ _KEYS_BY_SYNONYM = {
 """Names that users type for keys of ``workload.toml``, by key."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Workload:
     """A program that hpcrun can submit.
 

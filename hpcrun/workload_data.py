@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import options, paths
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.job_options import STAGED_PLACEHOLDER
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _NO_FOLDER = "there is no such folder"
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
-@dataclass(frozen=True)
+@frozen
 class Data:
     """The table ``[data]`` of ``workload.toml``.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.cleanup.node import KILL_SECONDS
 from hpcrun.cleanup.node_program import build_program
 from hpcrun.cleanup.remote_command import run_on_nodes
+from hpcrun.frozen import frozen
 from hpcrun.schedulers.environment import command_environment
 from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.secrets import mask_command
@@ -42,7 +43,7 @@ _USABLE_STATES = {*_FREE_STATES, "mixed"}
 _LAUNCH_FAILED = re.compile(r"[Ll]aunch .*failed on node ([\w.-]+)")
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeCleanup:
     """One run of the cleanup program on one node.
 
@@ -59,7 +60,7 @@ class NodeCleanup:
     slurm_conf: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeResult:
     """The result of the cleanup of one node.
 

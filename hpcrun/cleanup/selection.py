@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from hpcrun import schedulers
 from hpcrun.allocation import Allocation
 from hpcrun.cleanup.job_identity import JobIdentity
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.jobs import record_trust, run_selection, runs, states
 from hpcrun.nodelist import expand_nodelist, is_host_name
 
@@ -27,7 +27,7 @@ CLEANED_FILE = "cleaned.json"
 """The file in a run directory that records a complete cleanup: its time and the nodes."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Target:
     """A job to clean up after.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 _SSH = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=5"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Transport:
     """A way to run a Python program, read from stdin, on nodes.
 

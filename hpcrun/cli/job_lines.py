@@ -14,6 +14,7 @@ from hpcrun.cli.batch_options import translate_resources
 from hpcrun.cli.synonyms import ENVIRONMENT_MANAGERS, FLAGS, OPTIONS
 from hpcrun.errors import closest_match
 from hpcrun.file_hints import find_interpreter
+from hpcrun.frozen import frozen
 from hpcrun.job_program import LAUNCHERS
 from hpcrun.resource_hints import propose_value
 
@@ -27,7 +28,7 @@ _OPTION_VALUE_COUNTS = dict.fromkeys(["--mca", "-mca", "-env", "-genv", "--gmca"
 _OTHER_NAMES = {name for names in OPTIONS.values() for name in names.split()}
 
 
-@dataclass(frozen=True)
+@frozen
 class _Part:
     kind: str
     words: tuple[str, ...]

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from hpcrun import paths
 from hpcrun.cuda import libraries, locations, xla_flags
 from hpcrun.cuda.locations import LIBDEVICE, CudaLocation, inspect_root, is_executable, path_exists
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ _TOOLS = ("ptxas", "nvlink", "fatbinary")
 """Programs that XLA runs from the folder ``bin`` of its CUDA root, or from PATH."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CudaKeys:
     """The table ``cuda`` of a site file; see `hpcrun.sites.tables.Cuda`."""
 
@@ -33,7 +34,7 @@ class CudaKeys:
     search: bool = True
 
 
-@dataclass(frozen=True)
+@frozen
 class CudaSetup:
     """The variables and symbolic links of a job for CUDA.
 

@@ -6,9 +6,10 @@ import os
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +38,7 @@ SYSTEM_ROOTS = ("/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda", "/usr/lib/nvidi
 """Folders in which Linux distributions and NVIDIA's packages install CUDA."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CudaLocation:
     """A possible location of CUDA's files.
 

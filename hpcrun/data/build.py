@@ -12,7 +12,7 @@ import json
 import os
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hpcrun.data.index import index_name, write_index
@@ -20,6 +20,7 @@ from hpcrun.data.layout import DESCRIPTION, JOURNAL, LABELS, SKIPPED, shard_name
 from hpcrun.data.shards import IMAGES_PER_SHARD, ShardResult
 from hpcrun.data.workers import ShardTask, write_shards
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from hpcrun.data.sources import Dataset
 
 
-@dataclass(frozen=True)
+@frozen
 class Options:
     """The options of a build.
 

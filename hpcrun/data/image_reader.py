@@ -7,7 +7,6 @@ image, label = images.read(0, random.Random(1))  # a PIL image and a class from 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from hpcrun.data.layout import find_shards, read_labels
 from hpcrun.data.sources import TRAIN_FOLDERS, VALIDATION_FOLDERS, class_names, list_images, shuffle
 from hpcrun.data.tfrecord import read_record, read_records
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     ShardRecords = dict[int, list[tuple[ImageLocation, int]]]
 
 
-@dataclass(frozen=True)
+@frozen
 class ImageReader:
     """The encoded images of a split.
 

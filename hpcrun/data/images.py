@@ -9,9 +9,10 @@ from __future__ import annotations
 import io
 import struct
 import warnings
-from dataclasses import dataclass
 
 from PIL import Image, UnidentifiedImageError
+
+from hpcrun.frozen import frozen
 
 _JPEG_QUALITY = 100
 """JPEG quality of converted images, as in Inception's scripts."""
@@ -19,7 +20,7 @@ _JPEG_QUALITY = 100
 Image.MAX_IMAGE_PIXELS = None  # images of users may be large
 
 
-@dataclass(frozen=True)
+@frozen
 class EncodedImage:
     """The encoded image of a record.
 

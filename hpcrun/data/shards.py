@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.data.example import decode_example, encode_example
 from hpcrun.data.images import EncodedImage, encode_image
 from hpcrun.data.tfrecord import RecordError, read_records, write_record
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ IMAGES_PER_SHARD = 1024
 """Approximate number of images in a shard, as Inception's guide recommends."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ShardResult:
     """Summary of a written shard.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -57,7 +58,7 @@ class Source:
             return stream.read() if self.size is None else stream.read(self.size)
 
 
-@dataclass(frozen=True)
+@frozen
 class Dataset:
     """The images of a data set, by split, in the order of their records.
 

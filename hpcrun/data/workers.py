@@ -6,13 +6,13 @@ import os
 import signal
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from itertools import count
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.data.shards import ShardResult, write_shard
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.2
 
 
-@dataclass(frozen=True)
+@frozen
 class ShardTask:
     """A shard to write, for one of the processes.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hpcrun.frozen import frozen
 from hpcrun.jobs import records
 from hpcrun.jobs.validation import parse_record
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.validation import Record
 
 
-@dataclass(frozen=True)
+@frozen
 class BenchmarkRank:
     """A rank of the benchmark and its host; unknown values are empty.
 
@@ -35,7 +35,7 @@ class BenchmarkRank:
     network: str
 
 
-@dataclass(frozen=True)
+@frozen
 class BenchmarkRanks:
     """The ranks of the benchmark: the content of ``ranks.json``.
 
@@ -46,7 +46,7 @@ class BenchmarkRanks:
     ranks: Sequence[BenchmarkRank]
 
 
-@dataclass(frozen=True)
+@frozen
 class AllreduceTime:
     """The time of MPI_Allreduce for one message size.
 
@@ -59,7 +59,7 @@ class AllreduceTime:
     busbw_GBps: float | None  # noqa: N815
 
 
-@dataclass(frozen=True)
+@frozen
 class AllreduceTimes:
     """The times of MPI_Allreduce with all ranks: the content of ``allreduce.json``.
 
@@ -70,7 +70,7 @@ class AllreduceTimes:
     sizes: Sequence[AllreduceTime]
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeSpeed:
     """The mean speed of a node's ranks.
 
@@ -83,7 +83,7 @@ class NodeSpeed:
     memory_GBps: float  # noqa: N815
 
 
-@dataclass(frozen=True)
+@frozen
 class NodePair:
     """The speed of the network between two nodes.
 
@@ -98,7 +98,7 @@ class NodePair:
     bandwidth_GBps: float  # noqa: N815
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeSpeeds:
     """The speed of nodes and of the network between them: the content of ``nodes.json``.
 

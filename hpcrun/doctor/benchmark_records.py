@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import paths, permissions
+from hpcrun.frozen import frozen
 from hpcrun.sites import loader
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 Metrics = dict[str, float]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class BenchmarkRecord:
     """The record of one benchmark of a site.
 

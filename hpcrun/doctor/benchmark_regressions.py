@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median, median_high, median_low
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import pluralize
+from hpcrun.frozen import frozen
 from hpcrun.jobs.result_format import format_value
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ LABELS = {
 NETWORK_METRICS = ("latency_us", "bandwidth_GBps")
 
 
-@dataclass(frozen=True)
+@frozen
 class Regression:
     """A metric that is worse than usual.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.doctor import (
@@ -15,6 +15,7 @@ from hpcrun.doctor import (
     site_job,
 )
 from hpcrun.doctor.context import CheckContext
+from hpcrun.frozen import frozen
 from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.sites.lint import rules
 from hpcrun.why.explanation import explain
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 LOG_LINES = 15
 
 
-@dataclass(frozen=True)
+@frozen
 class BenchmarkReport:
     """The report about a benchmark of a site.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from hpcrun.containers import RUNTIMES
@@ -20,6 +20,7 @@ from hpcrun.doctor import (
 )
 from hpcrun.errors import HpcrunError
 from hpcrun.finding import error, failure, ok, warning
+from hpcrun.frozen import frozen
 from hpcrun.nodelist import fold_hosts
 from hpcrun.scheduler import find_scheduler
 from hpcrun.schedulers.command import kill_running_commands
@@ -44,7 +45,7 @@ Location = Literal["anywhere", "login", "node", "job"]
 Requirement = Literal["slurm", "answer", "job"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Check:
     """A check of a site, host or job.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun.doctor import discover_slurm
 from hpcrun.doctor.discover_commands import SLURM_COMMANDS, run_commands
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.schedulers.environment import require_slurm_conf
 from hpcrun.schedulers.slurm_partitions import parse_partitions
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hpcrun.schedulers.slurm_partitions import SlurmPartition
 
 
-@dataclass(frozen=True)
+@frozen
 class Cluster:
     """A Slurm cluster that responds.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.cuda.locations import LIBDEVICE, SYSTEM_ROOTS, find_locations
 from hpcrun.doctor.discover_slurm import parse_mpi_types
 from hpcrun.doctor.mpi_library import parse_mpi_library
+from hpcrun.frozen import frozen
 from hpcrun.launchers import mpi_launcher
 from hpcrun.sites.lint.mpi import MPI_TYPES
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hpcrun.schedulers.command import CommandResult
 
 
-@dataclass(frozen=True)
+@frozen
 class DiscoveredMpi:
     """The MPI library and launcher of jobs.
 

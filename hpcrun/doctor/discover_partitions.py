@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 _VENDORS = {"amd": r"mi\d+", "intel": r"pvc|max_?\d+"}
 
 
-@dataclass(frozen=True)
+@frozen
 class DiscoveredValue:
     """A value for the site file, and the source of the value, which the file names in a comment."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from hpcrun.finding import warning
+from hpcrun.frozen import frozen
 from hpcrun.nodelist import fold_hosts
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ FACTS_EXPECTED_EQUAL = ("Python", "hpcrun", "modules", "MPI library", "XLA_FLAGS
 """Facts that the job script determines: they should be equal on this host and on nodes (unlike LD_LIBRARY_PATH)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class HostFact:
     """The values of one fact on several hosts.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from hpcrun.frozen import frozen
 from hpcrun.jobs import records
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.validation import AllValues, JsonObject
 
 
-@dataclass(frozen=True)
+@frozen
 class MpiWorld:
     """The MPI_COMM_WORLD of a rank.
 
@@ -29,7 +30,7 @@ class MpiWorld:
     failure: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeReport:
     """The report about one host.
 

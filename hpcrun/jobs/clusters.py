@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +33,7 @@ class Cluster(NamedTuple):
     slurm_conf: str
 
 
-@dataclass(frozen=True)
+@frozen
 class IdMatch:
     """The runs of one submission that match a job id: a single run, or tasks of a sweep.
 

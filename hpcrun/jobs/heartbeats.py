@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from hpcrun.frozen import frozen
 from hpcrun.jobs import records
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.validation import JsonObject, Seconds, Time
 
 
-@dataclass(frozen=True)
+@frozen
 class Heartbeat:
     """The heartbeat of one rank; missing values are 0 or empty.
 

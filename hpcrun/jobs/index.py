@@ -10,10 +10,10 @@ import errno
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun import paths
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ _LINK_NAME = re.compile(r"(?P<created_ns>\d+)(?:\.(?P<job_id>[^.-]+))?-(?P<direc
 _NAME_SUFFIX = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4,8}(?P<task>\.\d+)?$")
 
 
-@dataclass(frozen=True)
+@frozen
 class Entry:
     """One link of the index.
 

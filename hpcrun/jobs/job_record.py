@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, cast
 
+from hpcrun.frozen import frozen
 from hpcrun.job_options import JobOptions
 from hpcrun.jobs.validation import parse_record
 from hpcrun.resources import Resources
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from hpcrun.sites.loader import LoadedSite
 
 
-@dataclass(frozen=True)
+@frozen
 class RecordedRestart:
     """``restart`` of a site in ``job.json``.
 
@@ -30,7 +31,7 @@ class RecordedRestart:
     requeue: bool = True
 
 
-@dataclass(frozen=True)
+@frozen
 class RecordedMpi:
     """``mpi`` of a site in ``job.json``.
 
@@ -43,7 +44,7 @@ class RecordedMpi:
     type: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class RecordedContainer:
     """A container in ``job.json``.
 
@@ -56,7 +57,7 @@ class RecordedContainer:
     python: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class RecordedSite:
     """``site`` of ``job.json``, reduced to the keys that commands use; another version may have written it.
 
@@ -98,7 +99,7 @@ class RecordedSite:
         return loader.site_from_record(dict(self.all_values))
 
 
-@dataclass(frozen=True)
+@frozen
 class RecordedResources:
     """``resources`` of ``job.json``, reduced to the keys that commands use; see `hpcrun.resources.Resources`.
 
@@ -145,7 +146,7 @@ class RecordedResources:
         return Resources(**cast("dict[str, Any]", self.all_values))
 
 
-@dataclass(frozen=True)
+@frozen
 class RecordedTask:
     """One task in ``tasks`` of ``job.json``; see `hpcrun.spec.Task`.
 
@@ -158,7 +159,7 @@ class RecordedTask:
     argv: Sequence[str]
 
 
-@dataclass(frozen=True)
+@frozen
 class JobRecord(JobOptions):
     """``job.json``: a `hpcrun.spec.JobSpec` as this or another version of hpcrun recorded it; all keys are optional."""
 

@@ -6,8 +6,10 @@ field's type, see `hpcrun.jobs.validation`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, NamedTuple
+
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.validation import AllValues, JobId, JsonObject, ProcessStart, Time
 
 
-@dataclass(frozen=True)
+@frozen
 class Submission:
     """The submission of a job, ``submitted.json``.
 
@@ -45,7 +47,7 @@ NO_SUBMISSION = Submission("", 0, "")
 """The placeholder for a run without a job."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Refusal:
     """A refused submission, ``refused.json``.
 
@@ -58,7 +60,7 @@ class Refusal:
     time: Time
 
 
-@dataclass(frozen=True)
+@frozen
 class ExitRecord:
     """The exit record of a job, ``exit.json``.
 
@@ -97,7 +99,7 @@ class ExitRecord:
         return self.stopped or self.exit_code in {137, 143}
 
 
-@dataclass(frozen=True)
+@frozen
 class Start:
     """A line of ``starts.jsonl``.
 
@@ -120,7 +122,7 @@ class Start:
     more_memory: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class CleanRecord:
     """The record of a complete cleanup, ``cleaned.json``.
 
@@ -136,7 +138,7 @@ class CleanRecord:
     run_dirs: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Epoch:
     """A line of ``metrics.jsonl``, written by rank 0 at the end of an epoch, or by the user's program.
 
@@ -162,7 +164,7 @@ class Epoch:
         return {name: value for name, value in self.all_values.items() if name not in _EPOCH_FIELDS}
 
 
-@dataclass(frozen=True)
+@frozen
 class Result:
     """The results in ``result.json``; the program that wrote the file chose their names.
 
@@ -187,7 +189,7 @@ class SiteOrigin(NamedTuple):
     place: str
 
 
-@dataclass(frozen=True)
+@frozen
 class SiteOrigins:
     """The origins of site values, ``provenance/site.json``.
 
@@ -207,7 +209,7 @@ class SiteOrigins:
         }
 
 
-@dataclass(frozen=True)
+@frozen
 class GitRecord:
     """The Git state of the user's code, ``provenance/git.json``; empty without a repository.
 

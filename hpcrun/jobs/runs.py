@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import write_access
+from hpcrun.frozen import frozen
 from hpcrun.jobs import heartbeats, index, records
 from hpcrun.jobs.job_record import JobRecord
 from hpcrun.jobs.run_files import NO_SUBMISSION, CleanRecord, Epoch, ExitRecord, Refusal, Result, Start, Submission
@@ -27,7 +28,7 @@ _JOB_LOG = re.compile(r"(\d+(?:_\d+)?)_0_log\.out", re.ASCII)
 _RANK_LOG = re.compile(r"rank-(\d{1,9})\.log", re.ASCII)
 
 
-@dataclass(frozen=True)
+@frozen
 class Run:
     """A run directory and the content of its files.
 

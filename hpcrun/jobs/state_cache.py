@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun import paths
+from hpcrun.frozen import frozen
 from hpcrun.jobs import records
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ CACHE_FORMAT = 1
 """The version of the file format; files of another version are ignored."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CacheFile:
     """The content of a cache file.
 

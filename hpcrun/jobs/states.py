@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from hpcrun.jobs.run_files import ExitRecord
@@ -48,7 +48,7 @@ UNFINISHED_STATES = frozenset({
 """States (squeue(1), JOB STATE CODES) that are not final."""
 
 
-@dataclass(frozen=True)
+@frozen
 class State:
     """The state of a job, as reported by its scheduler.
 

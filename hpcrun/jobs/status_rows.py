@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from typing import TYPE_CHECKING
 
+from hpcrun.frozen import frozen
 from hpcrun.jobs import inferred_state, state_cache, validation, world_warning
 from hpcrun.jobs.progress_text import format_progress, format_time, normalize_time
 from hpcrun.jobs.run_selection import select_recent, select_runs
@@ -29,7 +30,7 @@ MAX_QUERIED_ENDED = 1000
 """Maximum number of queried runs that have ended (sacct takes ids on its command line); others use their records."""
 
 
-@dataclass(frozen=True)
+@frozen
 class StatusRow:
     """The state of a run; the fields are the keys of ``hpcrun status --json``.
 
@@ -98,7 +99,7 @@ class StatusRow:
         return not self.finished and self.state != "UNKNOWN"
 
 
-@dataclass(frozen=True)
+@frozen
 class CachedAt:
     """The time of a cached state.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Launcher:
     """A program that starts the ranks of a job: its command, variables and behaviour.
 

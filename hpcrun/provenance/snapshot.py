@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hpcrun import git, paths, permissions
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,7 +24,7 @@ MAX_FILES = 20_000
 GIT_TIMEOUT_SECONDS = 60
 
 
-@dataclass(frozen=True)
+@frozen
 class Snapshot:
     """A plan for copying the user's code to the run directory.
 

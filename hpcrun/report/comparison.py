@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.frozen import frozen
 from hpcrun.report.run_facts import NOT_RECORDED, OPTIONAL_SECTIONS, OUTCOME_SECTIONS, read_script
 from hpcrun.secrets import mask, mask_value
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from hpcrun.report.run_facts import Facts
 
 
-@dataclass(frozen=True)
+@frozen
 class ComparisonRow:
     """A recorded value of several runs.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.jobs.result_format import format_value
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _UNPLOTTED_KEYS = {"fit", "epoch", "epochs", "seconds", "time", "rank"}
 _TITLES = {"images_per_second": "images per second", "learning_rate": "learning rate"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Curve:
     """One curve of a plot.
 
@@ -43,7 +43,7 @@ class Curve:
     dashed: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Plot:
     """A plot of one metric.
 

@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hpcrun.frozen import frozen
 from hpcrun.schedulers.environment import command_environment
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _running_commands: set[subprocess.Popen[str]] = set()
 """Commands that have not exited yet."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CommandResult:
     """The exit code and output of a command.
 

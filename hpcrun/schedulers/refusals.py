@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import closest_match, closest_unambiguous_match
+from hpcrun.frozen import frozen
 from hpcrun.resources import FEATURE_PATTERN
 from hpcrun.schedulers import slurm_limits, slurm_nodes, slurm_policies
 from hpcrun.schedulers.environment import prefix_slurm_conf
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _SLURM_COMMAND = re.compile(r"(?<=; )(?=(?:sinfo|sacctmgr|scontrol|squeue) )")
 
 
-@dataclass(frozen=True)
+@frozen
 class Meaning:
     """The explanation of a refusal.
 
@@ -68,7 +68,7 @@ def explain_refusal(message: str, resources: Resources, slurm: SlurmClient) -> M
     return None
 
 
-@dataclass(frozen=True)
+@frozen
 class Facts:
     """Facts about a refused job and its cluster, queried on demand; the text of an unknown fact is empty.
 

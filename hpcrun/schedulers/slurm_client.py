@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.jobs.states import CANCELLED_WHILE_PENDING, UNFINISHED_STATES, UNKNOWN_JOB_REASON, State
 from hpcrun.schedulers import command as commands
 from hpcrun.schedulers.environment import require_slurm_conf
@@ -25,7 +25,7 @@ _SACCT = ("sacct", "--allocations", "--noheader", "--parsable2")
 _FIELDS = "--format=JobID,State,Reason,NodeList,Elapsed,Timelimit"
 
 
-@dataclass(frozen=True)
+@frozen
 class SlurmClient:
     """A client of one Slurm cluster. A site's wrappers of Slurm commands may print a banner before the output.
 

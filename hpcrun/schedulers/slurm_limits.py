@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import pluralize
+from hpcrun.frozen import frozen
 from hpcrun.nodelist import expand_nodelist, fold_hosts
 from hpcrun.resources import Resources
 from hpcrun.sites.limits import Limits
@@ -21,7 +22,7 @@ _LIMIT_LIFTING_OPTIONS = {"clusters", "cluster-constraint", "overcommit"}
 """sbatch options that are not fields of `Resources`, and with which a partition's limits may not apply."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Obstacle:
     """A reason why a partition, QoS or account does not run a job.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.nodelist import expand_nodelist, fold_hosts
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _SHOW_RESERVATIONS = ("scontrol", "--oneliner", "show", "reservation")
 _PAIR = re.compile(r"(\w+)=(\S*)")
 
 
-@dataclass(frozen=True)
+@frozen
 class Reservation:
     """A reservation of nodes in Slurm.
 

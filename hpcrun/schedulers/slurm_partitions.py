@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hpcrun.frozen import frozen
 from hpcrun.gpus import parse_gres
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _PAIR = re.compile(r"(?:^|\s)([A-Za-z]\w*)\s*=\s*(\S*)")
 _UNLIMITED = {"", "UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", "0"}
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeGroup:
     """A group of nodes of a partition with equal hardware, as sinfo(1) lists it.
 
@@ -44,7 +44,7 @@ class NodeGroup:
         return parse_gres(self.resources)
 
 
-@dataclass(frozen=True)
+@frozen
 class SlurmPartition:
     """A partition of a Slurm cluster. Values per node are the maximum over all nodes, or 0 if unknown.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import pluralize
+from hpcrun.frozen import frozen
 from hpcrun.paths import user_name
 from hpcrun.resources import parse_memory, parse_time
 from hpcrun.schedulers.slurm_limits import QUERY_SECONDS, Obstacle
@@ -39,7 +39,7 @@ _VALUE = re.compile(r"\d+[KMGT]?")
 _NOUNS = {"node": "node", "cpu": "core", "gres/gpu": "GPU"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Policies:
     """Limits in Slurm's accounting: rows of sacctmgr(1) for all QoS, and for this user's accounts."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.frozen import frozen
 from hpcrun.sites.partition import LEVELS
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from hpcrun.sites.loader import LoadedSite
 
 
-@dataclass(frozen=True)
+@frozen
 class Difference:
     """A key with different values on two sites.
 

@@ -10,12 +10,13 @@ import shutil
 import tempfile
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import paths, permissions
 from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.frozen import frozen
 from hpcrun.sites import loader, repositories
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ RETENTION_SECONDS = 3600.0
 """Time in seconds for which a replaced version is kept, for commands that still read it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Layer:
     """An added layer.
 
@@ -50,7 +51,7 @@ class Layer:
         return paths.layer_folder(asdict(self))
 
 
-@dataclass(frozen=True)
+@frozen
 class Change:
     """A pending change of a layer, which `apply_change` applies.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar
 
 from hpcrun.errors import pluralize
 from hpcrun.field_checks import FieldError, check_fields, require_not_negative, require_one_line, require_positive
+from hpcrun.frozen import frozen
 from hpcrun.resources import Resources, parse_memory, parse_time
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def _check_node_count(text: str) -> None:
         raise ValueError("must be a number of nodes, at least 1, in quotes")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Limits:
     """Limits on the jobs of a partition, QoS, constraint or account, or of the whole site."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.frozen import frozen
 from hpcrun.sites import project
 from hpcrun.sites.detection import detect_site
 from hpcrun.sites.line_numbers import Key, format_location
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MAX_LISTED_FILES = 9  # in a hint
 
 
-@dataclass(frozen=True)
+@frozen
 class LoadedSite:
     """A site, and the files from which it was loaded.
 
@@ -179,7 +179,7 @@ def _validate_cached(values: dict[str, Any], origins: dict[Key, Path]) -> Site:
     modification_times = [
         Path(str(module.__file__)).stat().st_mtime_ns for module in (*site_cache.MODULES, field_checks, resources)
     ]
-    cache_key = hashlib.sha256(repr((__version__, modification_times, values)).encode()).hexdigest()
+    cache_key = repr((__version__, modification_times, values))
     site = site_cache.read_site(cache_key)
     if site is None:
         from hpcrun.sites.validate import validate

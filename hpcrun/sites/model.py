@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.field_checks import FieldError, check_fields, require_names, require_one_line, require_positive
+from hpcrun.frozen import frozen
 from hpcrun.launchers import custom
 from hpcrun.resources import Resources, require_sbatch_option
 from hpcrun.sites.limits import FORBID_UNKNOWN_KEYS, Limits
@@ -41,7 +42,7 @@ def _check_path(path: str) -> None:
         raise ValueError("a path begins with /, ~ or a variable")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Site:
     """One cluster."""
 
@@ -291,7 +292,7 @@ class Site:
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class ResolvedSite(Site):
     """A site with the settings of a job's partition, QoS, constraint and account merged in."""
 

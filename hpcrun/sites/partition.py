@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpcrun.field_checks import check_fields, require_one_line
+from hpcrun.frozen import frozen
 from hpcrun.resources import FEATURE_PATTERN, Resources, require_sbatch_option
 from hpcrun.sites.limits import FORBID_UNKNOWN_KEYS, Limits
 from hpcrun.sites.software_tables import Conda, Container
@@ -47,11 +48,14 @@ def matching_levels(
 
 def _optional_table(table: type) -> type:
     """Return a dataclass with the keys of a table; each key is None by default."""
-    keys = [(one.name, f"{one.type} | None", field(default=None)) for one in fields(table)]
-    namespace = {"__pydantic_config__": FORBID_UNKNOWN_KEYS, "__doc__": table.__doc__}
-    optional_class = make_dataclass(f"Own{table.__name__}", keys, frozen=True, kw_only=True, namespace=namespace)
-    optional_class.__module__ = table.__module__  # pydantic looks up the names of types in this module
-    return optional_class
+    names = [each.name for each in fields(table)]
+    namespace = {
+        "__annotations__": {each.name: f"{each.type} | None" for each in fields(table)},
+        "__doc__": table.__doc__,
+        "__module__": table.__module__,  # pydantic looks up the names of types in this module
+        "__pydantic_config__": FORBID_UNKNOWN_KEYS,
+    }
+    return frozen(kw_only=True)(type(f"Own{table.__name__}", (), dict.fromkeys(names) | namespace))
 
 
 if TYPE_CHECKING:  # the type checker sees the classes of the tables in place of their optional variants
@@ -66,7 +70,7 @@ else:
     OwnConda, OwnContainer = map(_optional_table, (Conda, Container))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Partition(Limits):
     """A partition, QoS, constraint or account: its limits, and settings that override the settings of the site."""
 

@@ -6,18 +6,18 @@ hpcrun uses the layer only after the user has allowed all of its files with thei
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.sites import layer_files, trust
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@dataclass(frozen=True)
+@frozen
 class UnusedProject:
     """A project layer that the user has not allowed.
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.frozen import frozen
 from hpcrun.git import GitError, run_git
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _SAFE_ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:ss
 _GIT_OPTIONS = ("--git-dir=.", "-c", "gc.auto=0", "-c", "maintenance.auto=false")
 
 
-@dataclass(frozen=True)
+@frozen
 class Version:
     """A commit of a repository.
 

@@ -10,12 +10,15 @@ import dataclasses
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from hpcrun import paths
 from hpcrun.resources import Resources
 from hpcrun.sites import limits, model, partition, software_tables, tables
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hpcrun.sites.model import Site
 
 _CLASS_KEY = ":class"
@@ -33,7 +36,7 @@ _CLASSES: dict[str, type[Any]] = {
 def read_site(key: str) -> Site | None:
     """Return the site that is cached under a key; None if the cache has no such key."""
     try:
-        content = json.loads((paths.user_cache_folder("sites") / f"{key}.json").read_bytes())
+        content = json.loads(_cache_file(key).read_bytes())
         site = _from_json(content["site"]) if content["key"] == key else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -43,9 +46,12 @@ def read_site(key: str) -> Site | None:
 def write_site(key: str, site: Site) -> None:
     """Store a site; errors are ignored, because the site can be validated again."""
     with suppress(OSError, TypeError):
-        paths.write_atomically(
-            paths.user_cache_folder("sites") / f"{key}.json", json.dumps({"key": key, "site": _to_json(site)}).encode()
-        )
+        paths.write_atomically(_cache_file(key), json.dumps({"key": key, "site": _to_json(site)}).encode())
+
+
+def _cache_file(key: str) -> Path:
+    """Return the file of a key; it contains the key, because other keys may have the same checksum."""
+    return paths.user_cache_folder("sites") / f"{crc32(key.encode(errors='surrogateescape')):08x}.json"
 
 
 def _to_json(value: Any) -> Any:

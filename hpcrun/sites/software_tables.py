@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal
 
 from hpcrun.field_checks import FieldError, check_fields, require_one_line
+from hpcrun.frozen import frozen
 from hpcrun.sites.limits import FORBID_UNKNOWN_KEYS
 from hpcrun.sites.tables import check_variable_name
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Conda:
     """A conda environment that every job activates."""
 
@@ -27,7 +28,7 @@ class Conda:
             raise FieldError("root", self.root, "no environment to activate: set conda.env too")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Spack:
     """Spack packages and environments that every job loads."""
 
@@ -54,7 +55,7 @@ def _check_bind(text: str) -> None:
         raise ValueError("a bind is SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, of absolute paths without commas")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Container:
     """The container in which the ranks run. Values may contain variables of the job, as in ${SCRATCH}."""
 

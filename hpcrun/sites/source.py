@@ -6,10 +6,10 @@ import os
 import re
 import stat
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def _open_nonblocking(file: str, flags: int) -> int:
     return os.open(file, flags | os.O_NONBLOCK)  # reading a pipe without a writer would block
 
 
-@dataclass(frozen=True)
+@frozen
 class Source:
     """A site file, a template, or the record of a job to resubmit.
 

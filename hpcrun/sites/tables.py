@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from hpcrun import launchers, scheduler
 from hpcrun.field_checks import FieldError, check_fields, require_not_negative, require_one_line, require_positive
+from hpcrun.frozen import frozen
 from hpcrun.launchers import custom
 from hpcrun.sites.limits import FORBID_UNKNOWN_KEYS
 
@@ -21,7 +22,7 @@ def check_variable_name(name: str) -> None:
         raise ValueError("the name of an environment variable has letters, digits and _ only")
 
 
-@dataclass(frozen=True)
+@frozen
 class KnownPlugin:
     """Annotation for pydantic: the text must be the name of a built-in object or plugin in a registry."""
 
@@ -40,7 +41,7 @@ LauncherName = Annotated[str, KnownPlugin(launchers.REGISTRY)]
 SchedulerName = Annotated[str, KnownPlugin(scheduler.REGISTRY)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class CustomLauncher:
     """A launcher that is not built in, described by its command line."""
 
@@ -71,7 +72,7 @@ class CustomLauncher:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Mpi:
     """The MPI library of the site's Python, and how srun starts it."""
 
@@ -90,7 +91,7 @@ class Mpi:
         check_fields(self, {"type": require_one_line, "environment": check_variable_name})
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Modules:
     """Environment modules (Lmod or Tcl) that jobs load."""
 
@@ -116,7 +117,7 @@ def _check_mask(text: str) -> None:
         raise ValueError("a mask is a hexadecimal number such as 0xfe00")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Gpu:
     """The request of GPUs for jobs, and the assignment of GPUs to ranks."""
 
@@ -166,7 +167,7 @@ class Gpu:
         return variables_by_vendor.get(self.vendor or "", "CUDA_VISIBLE_DEVICES")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Cuda:
     """Locations of the CUDA files that XLA and TensorFlow need. Values may contain variables, as in ${CONDA_PREFIX}."""
 
@@ -187,7 +188,7 @@ class Cuda:
         check_fields(self, dict.fromkeys(["data_dir", "libdevice", "ptxas", "xla_flags"], require_one_line))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Restart:
     """How jobs are stopped and restarted."""
 

@@ -7,7 +7,6 @@ text that was allowed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from contextlib import suppress
@@ -176,6 +175,8 @@ def _record_folder() -> Path:
 
 
 def _record_file(file: Path) -> Path:
+    import hashlib  # takes 3 ms, and few commands need it
+
     return _record_folder() / f"{hashlib.sha256(bytes(file)).hexdigest()[:32]}.json"
 
 

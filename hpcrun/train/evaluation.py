@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.run.job import print_line, run_dir
 from hpcrun.run.metrics import append_epoch
 from hpcrun.train.model import Model
@@ -60,7 +61,7 @@ def top_k(k: int, name: str) -> keras.metrics.Metric:
     return keras.metrics.MeanMetricWrapper(is_in_top_k, name=name, dtype="float64", k=k)
 
 
-@dataclass(frozen=True)
+@frozen
 class Evaluation:
     """The result of an evaluation.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.train.saved_model_record import BEST, LABELS, LAST, read_record
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _HINT = "fit(callbacks=hpcrun.train.run_callbacks()) saves a model after each epoch (docs/images.md)"
 
 
-@dataclass(frozen=True)
+@frozen
 class SavedModel:
     """A saved model.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
+from hpcrun.frozen import frozen
 from hpcrun.jobs.poll_backoff import PollBackoff
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.status_rows import build_rows
@@ -21,7 +21,7 @@ EXPLAIN_INTERVAL = 60.0
 """The interval in s between two queries for the reason why a job is pending, which are expensive."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PollResult:
     """The result of one poll.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from statistics import median_low
 from typing import TYPE_CHECKING
 
+from hpcrun.frozen import frozen
 from hpcrun.jobs import heartbeats
 from hpcrun.watch.format import format_duration, format_step_time
 
@@ -30,7 +30,7 @@ MAX_FREQUENTLY_READ_RANKS = 16
 interval."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RankStatus:
     """The observed status of a rank.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from hpcrun.frozen import frozen
 from hpcrun.jobs.progress_text import STOPPED_EARLY
 from hpcrun.jobs.run_files import Epoch
 
@@ -17,7 +18,7 @@ RECENT_EPOCHS = 5
 """Number of recent epochs from which the remaining time is estimated if there are no heartbeats."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TrainingProgress:
     """The progress of a training; unknown values are 0, None or empty.
 

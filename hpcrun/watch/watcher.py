@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import pluralize
+from hpcrun.frozen import frozen
 from hpcrun.jobs import heartbeats, states
 from hpcrun.jobs.logs import UNKNOWN_JOB_TIMEOUT_SECONDS, Tail
 from hpcrun.jobs.states import State
@@ -37,7 +38,7 @@ MAX_LISTED_WAITS = 2
 _CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-@dataclass(frozen=True)
+@frozen
 class WatchState:
     """The observed state of one job.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hpcrun.frozen import frozen
 from hpcrun.secrets import mask
 
 
-@dataclass(frozen=True)
+@frozen
 class Evidence:
     """A line of a log, or of a command's output, that supports a diagnosis.
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from hpcrun.frozen import frozen
 from hpcrun.why.exception_text import is_instruction
 from hpcrun.why.literals import condense, may_match
 from hpcrun.why.message_advice import advise_on_system_error
@@ -34,7 +34,7 @@ class Advice(NamedTuple):
     is_general: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class RaisedException:
     """An exception for which advice is searched.
 

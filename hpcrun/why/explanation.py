@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import schedulers
+from hpcrun.frozen import frozen
 from hpcrun.jobs.inferred_state import PROLOG_REASON, is_starting
 from hpcrun.jobs.states import UNSUBMITTED, state_from_record
 from hpcrun.jobs.world_warning import count_ranks
@@ -36,7 +37,7 @@ WAITING_STATES = frozenset({
 LAST_LINE_COUNT = 15
 
 
-@dataclass(frozen=True)
+@frozen
 class Explanation:
     """The explanation of a job's state.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.frozen import frozen
 from hpcrun.sites.lint.mpi import matching_mpi_type
 from hpcrun.why import site_origin
 from hpcrun.why.evidence import Evidence
@@ -39,7 +39,7 @@ _FAILED_RANK = re.compile(
 _SITE_KEY = re.compile(r"\bsite key ([a-z_][\w.-]*)")
 
 
-@dataclass(frozen=True)
+@frozen
 class JobFacts:
     """Facts about one job, computed on demand.
 

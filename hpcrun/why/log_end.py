@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hpcrun.frozen import frozen
 from hpcrun.jobs.records import BadRecordError, open_regular_file
 from hpcrun.jobs.run_secrets import mask_secrets
 from hpcrun.why.literals import condense
@@ -94,7 +94,7 @@ _WARNING_MARKS = (
 """A condensed log with labelled lines contains at least one of these texts."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Log:
     """The end of a log file.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hpcrun.frozen import frozen
 from hpcrun.gpus import parse_gres
 from hpcrun.schedulers import slurm_limits, slurm_nodes, slurm_policies
 from hpcrun.schedulers.slurm_client import SlurmClient
@@ -33,7 +34,7 @@ _UNAVAILABLE_NODES = re.compile(r"UnavailableNodes:(\S+)")
 _LIMIT = re.compile(r"\b(cpu|node|gres/gpu)=(\d+)\b")
 
 
-@dataclass(frozen=True)
+@frozen
 class PendingLimits:
     """Exceeded limits and unavailable nodes that keep a job pending: more details than in Slurm's reason code.
 

@@ -6,11 +6,11 @@ A signature with the key ``change`` names what to change: ``time``, ``memory`` o
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.jobs import records
 from hpcrun.jobs.progress_text import format_elapsed
 from hpcrun.jobs.states import describe_state
@@ -39,7 +39,7 @@ _NODES_OF_JOB = re.compile(r"\bNumNodes=(\d+)")
 _FAILED_RANK = re.compile(r"\brank \d+ on (\S+)")
 
 
-@dataclass(frozen=True)
+@frozen
 class Proposal:
     """Changes of a job's request.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from hpcrun.frozen import frozen
 
 _WRAPPER_EXCEPTION = re.compile(
     r"\b(?:ChildFailedError|CalledProcessError|SystemExit|RayTaskError\S*|ProcessRaisedException|ProcessExitedException"
@@ -28,7 +29,7 @@ _LOST_PEER = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class PythonError:
     """An exception that ended a program.
 

@@ -30,11 +30,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.frozen import frozen
 from hpcrun.secrets import mask
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.exception_advice import advise
@@ -53,7 +53,7 @@ JOB_SPECIFIC_VALUES = ("job_id", "run_dir", "host")
 """Values that differ between jobs with the same diagnosis."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Diagnosis:
     """A cause that a signature recognised in a job.
 
@@ -80,7 +80,7 @@ class Diagnosis:
             object.__setattr__(self, name, mask(getattr(self, name)))
 
 
-@dataclass(frozen=True)
+@frozen
 class Match:
     """A match of a clue of a signature in a job.
 
@@ -95,7 +95,7 @@ class Match:
     line: tuple[str, int] | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class LogText:
     """The text of a log to search.
 
@@ -110,7 +110,7 @@ class LogText:
     patterns: frozenset[str]
 
 
-@dataclass(frozen=True)
+@frozen
 class Signature:
     """An entry of a table; see the module docstring."""
 

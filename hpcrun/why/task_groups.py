@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.frozen import frozen
 from hpcrun.jobs.sweep_tasks import abbreviate_task_ids
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"(?<!exit code )(?<!\d)(0x[0-9a-f]+|\d+(?:\.\d+)*(?:e[+-]?
 """Matches a number that may differ between tasks of a group, but not an exit code."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TaskGroup:
     """Tasks with the same explanation.
 

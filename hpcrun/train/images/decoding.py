@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ _BOX_FEATURES = {
 _JPEG_MAGIC = b"\xff\xd8\xff"
 
 
-@dataclass(frozen=True)
+@frozen
 class Decoder:
     """Decodes, crops, resizes and augments batches of images.
 

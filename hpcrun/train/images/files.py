@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from hpcrun.data.sources import TRAIN_FOLDERS, VALIDATION_FOLDERS, class_names, list_images, shuffle
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.train.images.damage import check_image
 
 
-@dataclass(frozen=True)
+@frozen
 class ImageFiles:
     """The image files of a split.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from hpcrun.data.example import decode_example
 from hpcrun.data.index import FIELDS
 from hpcrun.data.tfrecord import RecordError, read_record, read_records
+from hpcrun.frozen import frozen
 from hpcrun.train.images.damage import check_image, gather_problems
 from hpcrun.train.ranks.collectives import checked_allgather
 from hpcrun.train.ranks.world import world
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _MAX_OPEN_FILES = 256
 
 
-@dataclass(frozen=True)
+@frozen
 class Records:
     """The records of a split.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.data.example import encode_example
 from hpcrun.data.images import EncodedImage
 from hpcrun.data.shards import features_of
+from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hpcrun.data.sources import Source
 
 
-@dataclass(frozen=True)
+@frozen
 class SourceRecords:
     """The raw images of a split.
 

@@ -8,11 +8,11 @@ import platform
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, pluralize
+from hpcrun.frozen import frozen
 from hpcrun.run import heartbeat_thread
 from hpcrun.run.job import print_line
 from hpcrun.train.ranks import failure, independent_ranks, stall_detector
@@ -27,7 +27,7 @@ MPI_INIT_SECONDS = 10.0**8  # timeout of MPI_Init if collectives have no timeout
 RANK_0_HEAD_START_SECONDS = 10.0  # seconds that other ranks wait, so that rank 0 prints an error first
 
 
-@dataclass(frozen=True)
+@frozen
 class World:
     """The ranks of this job, as seen by one of them.
 
