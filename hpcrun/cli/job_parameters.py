@@ -14,6 +14,7 @@ import typer
 from hpcrun.cli import completion
 from hpcrun.cli.help_page import Command
 from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
 from hpcrun.job_options import JobOptions, list_parameters
 
 RESOURCE_PANEL = "Resources (Slurm's own names and formats)"
@@ -26,7 +27,7 @@ def option(*names: str, help: str, metavar: str | None = None, panel: str = RESO
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False, **more)
 
 
-@dataclasses.dataclass
+@frozen
 class ResourceParameters:
     """Command-line options for the fields of `hpcrun.resources.Resources`, which have the same names."""
 
@@ -89,7 +90,7 @@ class ResourceParameters:
         return {name: value for name, value in values.items() if not (value is None or value is False or value == [])}
 
 
-@dataclasses.dataclass
+@frozen
 class JobParameters(ResourceParameters):
     """Parameters of ``submit``, ``run`` and ``resubmit``; `hpcrun.job_options` declares the parameters in `options`."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hpcrun.frozen import frozen
+from hpcrun.frozen import FREQUENT, frozen
 
 
 @frozen
@@ -63,3 +63,39 @@ def test_methods_of_the_class_are_kept():
             return "own"
 
     assert repr(Own(1)) == "own"
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((), {}), ((1,), {"x": 2}), ((1, 2, [], 4), {}), ((1,), {"z": 2}), ((1, 2, []), {"y": 3})]
+)
+def test_invalid_arguments_raise_the_error_of_the_standard_library(args, kwargs):
+    with pytest.raises(TypeError) as expected:
+        Standard(*args, **kwargs)
+    with pytest.raises(TypeError) as error:
+        Point(*args, **kwargs)
+    assert (
+        str(error.value).replace("Point", "Standard").partition("__init__()")[2]
+        == str(expected.value).partition("__init__()")[2]
+    )
+
+
+def test_each_instance_is_made_alike_however_many_there_are():
+    @frozen
+    class Checked(Point):
+        total: int = 0
+
+        def __post_init__(self):
+            object.__setattr__(self, "total", self.x + self.y)
+
+    instances = [Checked(number) for number in range(2 * FREQUENT)]
+    assert [each.total for each in instances] == [number + 2 for number in range(2 * FREQUENT)]
+    assert len({id(each.notes) for each in instances}) == 2 * FREQUENT
+
+
+def test_values_are_not_compared_with_anything():
+    class Incomparable:  # noqa: PLW1641
+        def __eq__(self, other):
+            raise TypeError("an array of records")
+
+    value: Any = Incomparable()
+    assert Point(value).x is value
