@@ -125,8 +125,9 @@ def _disable_filters(repository: Path, timeout: float) -> tuple[str, ...]:
     Raises:
         GitError: A filter cannot be disabled, or git fails or times out.
     """
-    all_settings, user_settings = (_filter_settings(folder, timeout) for folder in (repository, Path("/")))
-    drivers = {setting.partition("\n")[0].rpartition(".")[0] for setting in all_settings - user_settings}
+    settings = _filter_settings(repository, timeout)
+    settings -= _filter_settings(Path("/"), timeout) if settings else set()  # those of the user are trusted
+    drivers = {setting.partition("\n")[0].rpartition(".")[0] for setting in settings}
     if invalid_driver := next(
         (driver for driver in drivers if "=" in driver), None
     ):  # git's option -c cannot set a name that contains =
