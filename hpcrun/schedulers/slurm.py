@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -141,9 +142,11 @@ def _query_obstacles(spec: JobSpec) -> tuple[list[Obstacle], list[str]]:
     if not resources:
         return [], []
     query_partitions = partial(slurm_partitions.query_partitions, slurm, timeout=slurm_limits.QUERY_SECONDS)
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
         policies = pool.submit(slurm_qos.query_policies, slurm)
-        partitions = query_partitions(hardware=False)
+        known_partitions = pool.submit(query_partitions, hardware=False)
+        import_module("hpcrun.schedulers.executors")  # takes 80 ms, and the submission needs it
+    partitions = known_partitions.result()
     obstacles = slurm_limits.find_obstacles(resources, partitions)
     if any(one.is_certain for one in obstacles):  # the hint depends on the hardware of the nodes
         return slurm_limits.find_obstacles(resources, query_partitions(hardware=True)) or obstacles, []
