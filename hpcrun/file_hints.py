@@ -28,10 +28,8 @@ _ADVICE = {
 }
 """What to do about files of other kinds."""
 
-_BATCH_LINE = re.compile(r"^#(?:SBATCH|PBS|BSUB|\$)\s+(-.*)$", re.MULTILINE)
-_LAUNCH_LINE = re.compile(
-    r"^[ \t]*(?:exec +|time +)?((?:srun|mpirun|mpiexec|torchrun|python3?)\b[^\n$`|;&<>\\]*)$", re.MULTILINE
-)
+_BATCH_LINE = r"(?m)^#(?:SBATCH|PBS|BSUB|\$)\s+(-.*)$"
+_LAUNCH_LINE = r"(?m)^[ \t]*(?:exec +|time +)?((?:srun|mpirun|mpiexec|torchrun|python3?)\b[^\n$`|;&<>\\]*)$"
 
 
 def advise(target: str, file: Path) -> str:
@@ -57,13 +55,13 @@ def find_interpreter(file: Path) -> list[str]:
 
 def batch_options(file: Path) -> list[str]:
     """Return the options in the directives of a batch script, such as ``-N 2`` or ``-l nodes=2``."""
-    return [line.partition(" #")[0].strip() for line in _BATCH_LINE.findall(_read(file))]
+    return [line.partition(" #")[0].strip() for line in re.findall(_BATCH_LINE, _read(file))]
 
 
 def launch_line(file: Path) -> list[str]:
     """Return the words of the last line of a batch script that starts ranks or Python; empty if bash must expand it."""
     try:
-        return shlex.split(next(reversed(_LAUNCH_LINE.findall(_read(file))), ""))
+        return shlex.split(next(reversed(re.findall(_LAUNCH_LINE, _read(file))), ""))
     except ValueError:  # an open quote
         return []
 

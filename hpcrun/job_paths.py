@@ -39,9 +39,10 @@ def find_run_root(site: Site, account: str | None) -> Path:
 
 def _expand(text: str, key: str, **extra_variables: str) -> str:
     """Expand ``~`` and variables in a path, with the environment of this process and additional variables."""
-    path = Template(paths.expand_user(text)).safe_substitute(
-        {"USER": paths.user_name(), **os.environ, **extra_variables}
-    )
+    variables = {**os.environ, **extra_variables}
+    if "USER" not in variables:
+        variables["USER"] = paths.user_name()
+    path = Template(paths.expand_user(text)).safe_substitute(variables)
     if "$" in path:
         hint = "give --account=NAME" if "SLURM_JOB_ACCOUNT" in path else "set it, or change the site file"
         if key == "run_root":

@@ -64,6 +64,11 @@ class Rule:
             message = f"{name}: {_format_option(option, value)} needs --{self.option}"
             raise HpcrunError(message, hint=f"give --{self.option}, too, or omit --{option}")
 
+    @property
+    def limits_ranks(self) -> bool:
+        """Whether the rule limits the number of ranks."""
+        return bool(self.min_ranks or self.max_ranks)
+
     def require_ranks(self, name: str, values: Mapping[str, Any], ranks: int) -> None:
         """Refuse a number of ranks that breaks the rule.
 

@@ -33,9 +33,9 @@ _OPTIONS_OF_HPCRUN = {
     "--dry-run", "--wait", "--json", "--site", "--nodes", "--time", "--no-gpu", "-N", "-n", "-p", "-t",
 }  # fmt: skip
 """Options of hpcrun that users often type after --."""
-_FLAG = re.compile(r"(--[a-z-]+)(?:=.*)?|(-[A-Za-z])[0-9:]*")
+_FLAG = r"(--[a-z-]+)(?:=.*)?|(-[A-Za-z])[0-9:]*"
 """Pattern for the name of an option in a word such as --nodes=2 or -N2."""
-_RANGE = re.compile(r"invalid (?:int|float) value: '([\d.]+)[-:]([\d.]+)(?:[-:]([\d.]+))?'$")
+_RANGE = r"invalid (?:int|float) value: '([\d.]+)[-:]([\d.]+)(?:[-:]([\d.]+))?'$"
 TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "run": str}
 """Types of options by their names in workload.toml; a ``run`` is replaced by its directory at submission."""
 
@@ -43,7 +43,7 @@ TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "run": str}
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         hint = f"hpcrun workload show {self.prog} lists its options"
-        if bounds := _RANGE.search(message):
+        if bounds := re.search(_RANGE, message):
             range_text = "..".join(filter(None, bounds.groups()))
             has_decimals = any("." in number for number in bounds.groups() if number)
             advice = "lists decimal numbers: 0.1,0.2" if has_decimals else f"writes whole numbers {range_text}"
@@ -84,7 +84,7 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
     args, unknown = parser.parse_known_args(list(argv))
     if unknown:
         known_names = [spelling for spelling in option_names if spelling in table or "_" not in spelling]
-        flag = _FLAG.fullmatch(unknown[0])
+        flag = re.fullmatch(_FLAG, unknown[0])
         if flag and (flag[1] or flag[2]) in _OPTIONS_OF_HPCRUN:
             message = f"{name} has no option {unknown[0]!r}"
             raise HpcrunError(message, hint=f"{unknown[0]} is an option of hpcrun: put it before --")
@@ -116,10 +116,12 @@ def require_ranks(name: str, table: Mapping[str, Mapping[str, Any]], argv: Seque
     Raises:
         HpcrunError: The rule of an option excludes this number of ranks.
     """
+    rules = [rule for option in table for rule in read_rules(name, option, table) if rule.limits_ranks]
+    if not rules:
+        return
     values = _values(parse(name, table, argv), table)
-    for option in table:
-        for rule in read_rules(name, option, table):
-            rule.require_ranks(name, values, ranks)
+    for rule in rules:
+        rule.require_ranks(name, values, ranks)
 
 
 def _values(args: argparse.Namespace, table: Mapping[str, object]) -> dict[str, Any]:

@@ -51,9 +51,10 @@ _IGNORED_COMMENT = re.compile(
 )
 """Matches an option in a comment, of which hpcrun reads only the framework."""
 _PYTHON_NAME = re.compile(r"python[\d.]*")
-_IMPORT_STATEMENT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?", re.MULTILINE)
+_IMPORT_STATEMENT = r"(?m)^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?"
 _GETTERS = frozenset({"get", "getenv"})
 _IMPORTS_BY_NAME = frozenset({"import_module", "__import__", "run_module"})
+_RELEVANT_NODES = (ast.Attribute, ast.Call, ast.Compare, ast.Constant, ast.Import, ast.ImportFrom)
 MAX_IMPORT_DEPTH = 2  # maximum depth to which imports of the user's modules are followed
 MAX_FILE_BYTES = 1_000_000  # larger files are not read
 
@@ -189,7 +190,7 @@ def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
     try:
         _collect_names(ast.parse(text), names)
     except (SyntaxError, ValueError, RecursionError):  # the file may need another Python version
-        for module, members in _IMPORT_STATEMENT.findall(text):
+        for module, members in re.findall(_IMPORT_STATEMENT, text):
             names.modules |= {module, *(f"{module}.{each.strip()}" for each in members.split(",") if each)}
         names.texts |= set(re.findall(r"[\"'](\w+)[\"']", text))
     return names
@@ -197,7 +198,7 @@ def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
 
 def _collect_names(tree: ast.AST, names: ScriptNames) -> None:
     full_names: dict[str, str] = {}  # local name -> dotted name
-    nodes = list(ast.walk(tree))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, _RELEVANT_NODES)]
     names.tests_rank = any(map(_tests_rank, nodes))
     for node in nodes:
         match node:

@@ -13,7 +13,7 @@ from hpcrun.errors import HpcrunError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_WRONG_IN_ALL_VERSIONS = re.compile(r"expected ':'|was never closed$|^Missing parentheses in call to 'print'")
+_WRONG_IN_ALL_VERSIONS = r"expected ':'|was never closed$|^Missing parentheses in call to 'print'"
 """Pattern of messages about syntax errors that are errors in all versions of Python."""
 
 _OPERATORS = ("+", "-", "%", "&", "|", "^", "@", "<", "==", "!=", "<=", ">=", " and", " or", " not", " in", " is")
@@ -37,7 +37,7 @@ def check_syntax(script: Path) -> None:
         with warnings.catch_warnings(action="ignore"):
             ast.parse(script.read_bytes())
     except SyntaxError as error:
-        if isinstance(error, IndentationError) or _WRONG_IN_ALL_VERSIONS.search(error.msg) or _is_wrong_pair(error):
+        if isinstance(error, IndentationError) or re.search(_WRONG_IN_ALL_VERSIONS, error.msg) or _is_wrong_pair(error):
             raise HpcrunError(
                 f"{script}, line {error.lineno}: {type(error).__name__}: {error.msg}",
                 hint="correct that line; a job would fail there at once",

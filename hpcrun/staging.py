@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from hpcrun.sites.model import Site
     from hpcrun.workload import Workload
 
-_ARCHIVE_NAME = re.compile(r"(.+)\.(?:tar|tar\.\w+|tgz|tbz2?|txz|tzst|zip)", re.DOTALL)
+_ARCHIVE_NAME = r"(?s)(.+)\.(?:tar|tar\.\w+|tgz|tbz2?|txz|tzst|zip)"
 
 _END_OF_NAME = re.compile(r"""$|[\s,:;&|<>()'"]""")
 """Pattern of the text after a name in code, or in a list of paths."""
-_EXPANDED_CHARACTER = re.compile(r"[*?[$`{]")
+_EXPANDED_CHARACTER = r"[*?[$`{]"
 """Characters of a pattern or variable that a shell or a program would expand."""
 
 
@@ -45,7 +45,7 @@ def _name_copy(option: str, path: str) -> str:
     file_name = Path(path).name
     if option == "--stage-in":
         return file_name
-    if not (match := _ARCHIVE_NAME.fullmatch(file_name)):
+    if not (match := re.fullmatch(_ARCHIVE_NAME, file_name)):
         hint = f"archives end in .tar, .tar.gz, .tar.zst, .tgz, .zip or the like; --stage-in={path} copies any file"
         raise HpcrunError(f"{option}={path}: not the name of an archive", hint=hint)
     return match[1]
@@ -105,7 +105,7 @@ def find_unknown_copies(job: JobOptions, argv: Iterable[str]) -> list[str]:
     unknown_copies: dict[str, None] = {}
     for part in (rest.partition("/")[0] for word in words for rest in word.split(f"{STAGED_PLACEHOLDER}/")[1:]):
         is_known = any(part.startswith(name) and _END_OF_NAME.match(part, len(name)) for name in names)
-        if part and not is_known and not _EXPANDED_CHARACTER.search(part):
+        if part and not is_known and not re.search(_EXPANDED_CHARACTER, part):
             unknown_copies[f"{STAGED_PLACEHOLDER}/{part}"] = None
     return list(unknown_copies)
 

@@ -21,7 +21,7 @@ _MAX_LISTED_VALUES = 20
 _HINT = "for example --sweep lr=0.1,0.01 --sweep seed=1..5"
 _BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _INTEGER = "-?[0-9]{1,99}"
-_RANGE = re.compile(rf"({_INTEGER})\.\.({_INTEGER})(?:\.\.([0-9]{{1,99}}))?")
+_RANGE = rf"({_INTEGER})\.\.({_INTEGER})(?:\.\.([0-9]{{1,99}}))?"
 
 
 def parse_axis(word: str) -> Axis:
@@ -77,7 +77,7 @@ def _expand_range(name: str, value_text: str, all_values: str) -> list[str]:
         value_text: The part.
         all_values: The text with all parts, for hints.
     """
-    if not (match := _RANGE.fullmatch(value_text)):
+    if not (match := re.fullmatch(_RANGE, value_text)):
         if ".." in value_text and value_text != ".." and "/" not in value_text:  # in a path, .. is the parent folder
             raise HpcrunError(
                 f"--sweep {name}={value_text}: not a range of whole numbers",
@@ -99,7 +99,7 @@ def _suggest_values(name: str, value_text: str, all_values: str) -> str:
     """Return the hint for an invalid range; for a range of decimal numbers, the hint lists the values."""
     from decimal import Decimal
 
-    if _RANGE.fullmatch(re.sub(r"\.{2,}", "..", value_text)):
+    if re.fullmatch(_RANGE, re.sub(r"\.{2,}", "..", value_text)):
         return f"a range has two dots: --sweep {name}={re.sub(r'[.]{2,}', '..', value_text)}"
     try:
         first, last, *steps = (Decimal(end) for end in value_text.split(".."))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _DEPENDENCY_TYPES = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok", "singleton")
 """Slurm's dependency types (sbatch(1), ``--dependency``)."""
 
-_JOB_ID = re.compile(r"\d+(?:_\d+|_\*)?(?:\+\d+)?")
+_JOB_ID = r"\d+(?:_\d+|_\*)?(?:\+\d+)?"
 
 
 def resolve_dependency(text: str, slurm_conf: str | None) -> str:
@@ -61,10 +61,10 @@ def _resolve_condition(condition: str, slurm_conf: str | None) -> str:
             hint = f"did you mean --dependency={corrected_text}?"
         elif suggestion and suggestion != kind.lower():
             hint = f"did you mean {suggestion}?"
-        elif not jobs and _JOB_ID.fullmatch(kind):
+        elif not jobs and re.fullmatch(_JOB_ID, kind):
             hint = f"--dependency=afterok:{kind} waits until it has succeeded, afterany:{kind} until it has ended"
         raise HpcrunError(f"--dependency={condition}: expected TYPE:JOB", hint=hint)
-    return ":".join([kind, *(job if _JOB_ID.fullmatch(job) else _resolve_job_id(job, slurm_conf) for job in jobs)])
+    return ":".join([kind, *(job if re.fullmatch(_JOB_ID, job) else _resolve_job_id(job, slurm_conf) for job in jobs)])
 
 
 def _resolve_job_id(job: str, slurm_conf: str | None) -> str:

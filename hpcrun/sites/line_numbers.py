@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 Key = tuple[str, ...]
 """The path of a key in a TOML text, such as ``("mpi", "library")``."""
 
-_HEADER = re.compile(r"\s*\[\[?\s*(?P<key>[^\[\]]+?)\s*\]\]?\s*(#.*)?$")
-_ASSIGNMENT = re.compile(
-    r"\s*(?P<key>(?:\"[^\"]*\"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:\"[^\"]*\"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="
-)
-_KEY_PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
+_HEADER = r"\s*\[\[?\s*(?P<key>[^\[\]]+?)\s*\]\]?\s*(#.*)?$"
+_ASSIGNMENT = r"\s*(?P<key>(?:\"[^\"]*\"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:\"[^\"]*\"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="
+_KEY_PART = r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)"
 
 
 def _split_key(dotted_key: str) -> tuple[str, ...]:
-    return tuple(next(part for part in match.groups() if part is not None) for match in _KEY_PART.finditer(dotted_key))
+    return tuple(
+        next(part for part in match.groups() if part is not None) for match in re.finditer(_KEY_PART, dotted_key)
+    )
 
 
 def iterate_statements(text: str) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
@@ -33,10 +33,10 @@ def iterate_statements(text: str) -> Iterator[tuple[int, tuple[str, ...], tuple[
     """
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
-        if header := _HEADER.match(line):
+        if header := re.match(_HEADER, line):
             table = _split_key(header["key"])
             yield number, table, ()
-        elif assignment := _ASSIGNMENT.match(line):
+        elif assignment := re.match(_ASSIGNMENT, line):
             yield number, table, _split_key(assignment["key"])
 
 
