@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,8 @@ def test_two_processes_stop_and_one_goes_on_as_if_one_had_trained(tmp_path):
     assert "stopped in epoch 1, after 10 batches; start it again to continue" in log
     assert not (run_dir / "metrics.jsonl").exists()
 
-    for folder in (run_dir, alone):
-        done = run(0, TRAIN, *options, python=python, **environ, HPCRUN_RUN_DIR=str(folder))
+    for folder, workers in ((run_dir, 0), (alone, 2)):
+        done = run(0, TRAIN, *options, "--workers", workers, python=python, **environ, HPCRUN_RUN_DIR=str(folder))
         assert done.code == 0, done.stderr
         (output,) = done.stdout
         assert ("0 epochs and 10 batches of the next epoch are done" in output) == (folder == run_dir)
@@ -77,6 +78,18 @@ def test_two_processes_stop_and_one_goes_on_as_if_one_had_trained(tmp_path):
     assert (alone / "model.keras").exists()
     heartbeat = read_heartbeat(alone, 0)
     assert (heartbeat.phase, heartbeat.epoch, heartbeat.step, heartbeat.steps) == ("trained", 1, 12, 12)
+
+
+def test_the_processes_that_decode_images_end_with_a_killed_rank():
+    program = (
+        "import decoders, os; pool = decoders.start(2); print(*pool._processes, flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=TRAIN.parent, capture_output=True, text=True, check=False
+    )
+    pids = done.stdout.split()
+    assert (done.returncode, len(pids)) == (-signal.SIGKILL, 2), done.stderr
+    wait_until(lambda: not any(Path("/proc", pid).exists() for pid in pids))
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+import decoders  # beside this file
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
@@ -14,11 +16,20 @@ from jax.experimental import multihost_utils
 from hpcrun.data import image_reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import ProcessPoolExecutor
 
     from hpcrun.data.image_reader import ImageReader
 
     Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+PREFETCHED_BATCHES = 2
+"""Number of batches that the processes read while the device trains on another one."""
+
+
+CHUNK_SIZE = 8
+"""Number of images that a process reads at a time."""
 
 
 class RandomImages:
@@ -33,9 +44,9 @@ class RandomImages:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def read(self, index: int, _: Random) -> tuple[np.ndarray, int]:
-        """Return an image, (224, 224, 3), and its class."""
-        return self.pool[index % len(self.pool)], self.labels[index]
+    def read_images(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return images, (n, 224, 224, 3), uint8, and their classes."""
+        return self.pool[indices % len(self.pool)], self.labels[indices]
 
 
 def read_split(folder: str, split: str, size: int, augment: str, limit: int) -> ImageReader:
@@ -55,14 +66,20 @@ def gather(local_object: object) -> list:
 
 
 def batches(
-    images: ImageReader | RandomImages, batch_size: int, workers: int, seed: str, *, shuffle: bool, first_batch: int = 0
+    images: ImageReader | RandomImages,
+    batch_size: int,
+    pool: ProcessPoolExecutor | None,
+    seed: str,
+    *,
+    shuffle: bool,
+    first_batch: int = 0,
 ) -> Iterator[Batch]:
     """Yield this process's shard of every batch; a batch is the same on any number of processes.
 
     Args:
         images: The images, the same on all processes.
         batch_size: The global batch size, over all processes.
-        workers: The number of threads that read and decode images; 0: the calling thread.
+        pool: The processes that read and decode images; None: this process reads them.
         seed: The seed of order, crops and flips, a different one for each epoch.
         shuffle: Whether to shuffle the images and drop the last, smaller batch; if not, the batch is padded with images
             of weight 0, because JAX divides it evenly among the devices.
@@ -76,13 +93,34 @@ def batches(
         Random(seed).shuffle(order)  # noqa: S311
     shard_size = batch_size // jax.process_count()
     start = jax.process_index() * shard_size
-    with ThreadPoolExecutor(workers or 1) as pool:
-        map_images = pool.map if workers else map
-        for number in range(first_batch, len(order) // batch_size if shuffle else -(-len(order) // batch_size)):
-            batch_indices = order[number * batch_size : (number + 1) * batch_size]
-            shard_indices = np.resize(batch_indices, batch_size)[start : start + shard_size]
-            # The crop of an image does not depend on the number of processes.
-            generators = [Random(f"{seed} {index}") for index in shard_indices]  # noqa: S311
-            pixels, labels = zip(*map_images(images.read, shard_indices.tolist(), generators), strict=True)
-            weights = np.arange(start, start + shard_size) < len(batch_indices)
-            yield np.stack([np.asarray(image) for image in pixels]), np.array(labels), weights.astype("float32")
+    pending: deque[tuple[Callable[[], tuple[np.ndarray, np.ndarray]], np.ndarray]] = deque()
+    for number in range(first_batch, len(order) // batch_size if shuffle else -(-len(order) // batch_size)):
+        batch_indices = order[number * batch_size : (number + 1) * batch_size]
+        shard_indices = np.resize(batch_indices, batch_size)[start : start + shard_size]
+        weights = (np.arange(start, start + shard_size) < len(batch_indices)).astype("float32")
+        pending.append((_start_reading(images, shard_indices, pool, seed), weights))
+        if len(pending) > PREFETCHED_BATCHES:
+            read, weights = pending.popleft()
+            yield *read(), weights
+    for read, weights in pending:
+        yield *read(), weights
+
+
+def _start_reading(
+    images: ImageReader | RandomImages, indices: np.ndarray, pool: ProcessPoolExecutor | None, seed: str
+) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
+    """Start to read images, and return a function that returns them with their classes."""
+    if isinstance(images, RandomImages):
+        return partial(images.read_images, indices)
+    # The crop of an image does not depend on the number of processes.
+    seeds = [f"{seed} {index}" for index in indices]
+    if pool is None:
+        return partial(decoders.read_images, images.select(indices), seeds)
+    chunks = [slice(first, first + CHUNK_SIZE) for first in range(0, len(indices), CHUNK_SIZE)]
+    tasks = [pool.submit(decoders.read_images, images.select(indices[chunk]), seeds[chunk]) for chunk in chunks]
+
+    def wait() -> tuple[np.ndarray, np.ndarray]:
+        pixels, labels = zip(*(task.result() for task in tasks), strict=True)
+        return np.concatenate(pixels), np.concatenate(labels)
+
+    return wait

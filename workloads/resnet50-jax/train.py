@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING
 
 os.environ["KERAS_BACKEND"] = "jax"
 
-import jax
-import numpy as np
-
 import hpcrun.run
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+import decoders  # beside this file
 
 args = hpcrun.run.options(__file__)
 data_dir = args.data_dir or os.environ.get("HPCRUN_DATA_IMAGENET")
@@ -36,6 +35,11 @@ if not (args.synthetic_data or data_dir):
         "ERROR: resnet50-jax has no images: give --data-dir (or $HPCRUN_DATA_IMAGENET) or --synthetic-data\n"
         "HINT: --data-dir FOLDER trains on its images, --synthetic-data on random ones, to measure speed only"
     )
+
+pool = decoders.start(0 if args.synthetic_data else args.workers)  # before the import of JAX
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
 
 # Processes: hpcrun sets these variables in a job of several ranks. JAX must connect before it initializes its devices.
 if int(os.environ.get("JAX_NUM_PROCESSES", "1")) > 1:
@@ -189,7 +193,7 @@ def max_over_processes(value: float) -> int:
 
 def load(split: images.ImageReader | images.RandomImages, seed: str, **options: object) -> Iterator[tuple]:
     """Yield the batches of a split, sharded over the devices."""
-    for batch in images.batches(split, args.batch_size, args.workers, seed, **options):
+    for batch in images.batches(split, args.batch_size, pool, seed, **options):
         yield tuple(to_global_array(values, batch_sharding) for values in batch)
 
 
