@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from hpcrun import paths
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.file_hints import INTERPRETERS
 from hpcrun.job_options import STAGED_PLACEHOLDER
+from hpcrun.node_launch import STARTERS
 from hpcrun.workload_data import is_certainly_missing
 
 if TYPE_CHECKING:
@@ -25,6 +27,12 @@ _FREQUENT_PROGRAMS = {"python", "python3", "bash", "sh", "env", "make", "jupyter
 
 _LAUNCHERS_PER_NODE = {"torchrun", "accelerate", "deepspeed"}
 """Launchers that frameworks expect once on each node."""
+
+_OPTIONS_OF_SEVERAL_NODES = (
+    *("--nnodes", "--rdzv", "--master", "--num_machines", "--num-machines", "--main_process", "--main-process"),
+    *("--config_file", "--config-file", "--hostfile"),
+)
+"""Beginnings of the options that connect the processes which `_LAUNCHERS_PER_NODE` start on several nodes."""
 
 LAUNCHERS = {
     *("mpirun", "mpiexec", "mpiexec.hydra", "srun", "aprun", "jsrun", "flux", "horovodrun", "tarantella"),
@@ -103,6 +111,25 @@ def require_program(argv: Sequence[str], spec: JobSpec) -> None:
         raise HpcrunError(problem, hint=f"sed -i 's/\\r$//' {quoted_name}")
 
 
+def require_one_word(spec: JobSpec) -> None:
+    """Refuse a command line in quotes, as in ``-- "python train.py"``.
+
+    Raises:
+        HpcrunError: The name of the program is a command line.
+    """
+    name = _command_line(spec)[0]
+    first_word, *more = name.split() or [""]
+    is_program = bool(shutil.which(first_word)) or first_word in {*_FREQUENT_PROGRAMS, *LAUNCHERS, "source", "module"}
+    if not more or not is_program or (spec.directory / paths.expand_user(name)).exists():
+        return
+    needs_shell = bool(re.search(r"&&|[|;<>`$]", name))
+    line = f"bash -c {shlex.quote(name)}" if needs_shell else name
+    hint = f"for the shell to read it: -- {line}" if needs_shell else f"without the quotes: -- {line}"
+    if re.search(r"\b(?:conda|mamba|source)\b.*\bactivate\b", name):
+        hint += "; conda.env or venv in the site file activates an environment for each job"
+    raise HpcrunError(f"{name!r} is a whole command line in quotes, not the name of a program", hint=hint)
+
+
 def _require_script(argv: Sequence[str], spec: JobSpec) -> None:
     """Refuse a script that its interpreter would not find, as in ``python trian.py``."""
     name = Path(argv[0]).name
@@ -120,13 +147,36 @@ def _require_script(argv: Sequence[str], spec: JobSpec) -> None:
 
 
 def find_warnings(spec: JobSpec) -> tuple[str, ...]:
+    """Return warnings about launchers that do not know of other nodes, and about a program that is not on PATH."""
+    return (*_warn_of_separate_launchers(spec), *_warn_of_missing_program(spec))
+
+
+def _warn_of_separate_launchers(spec: JobSpec) -> tuple[str, ...]:
+    """Return a warning about a launcher such as torchrun that would start a separate training on each node."""
+    argv = _command_line(spec)
+    is_module = argv[1:3] in {("-m", "torch.distributed.run"), ("-m", "torch.distributed.launch")}
+    name = "torchrun" if is_module else Path(argv[0]).name
+    has_own_variables = any(variable.startswith(("PET_", "ACCELERATE_")) for variable, _ in spec.environment)
+    connects_nodes = any(word.startswith(_OPTIONS_OF_SEVERAL_NODES) for word in argv)
+    if name not in _LAUNCHERS_PER_NODE or spec.resources.ranks == 1 or connects_nodes or has_own_variables:
+        return ()
+    script = next((word for word in argv[1:] if word.endswith(".py")), "SCRIPT")
+    gpus = re.search(r"--nproc[-_]per[-_]node[= ](\d+)", " ".join(argv))
+    options = f"-N {spec.resources.nodes} --gpus-per-node={gpus[1] if gpus else 'N'}"
+    starter = f" --launch={name}" if name in STARTERS else ""
+    line = f"hpcrun submit {script} {options}{starter}"
+    problem = f"each of the {spec.resources.ranks} ranks would start a separate {name}, which trains its own model"
+    return (f"{problem}\nHINT: hpcrun starts one process per GPU, and connects them: {line}",)
+
+
+def _warn_of_missing_program(spec: JobSpec) -> tuple[str, ...]:
     """Return a warning about a program that is not on PATH here, unless the job has another PATH."""
     argv = _command_line(spec)
     if spec.container or "/" in argv[0] or "$" in argv[0] or shutil.which(argv[0]) or _may_change_path_variable(spec):
         return ()
     location_text = "" if spec.transport == "host" else ", and may be missing on the nodes, too"
     closest_name = closest_match(argv[0], [*_FREQUENT_PROGRAMS, *INTERPRETERS.values(), *LAUNCHERS])
-    hint = f"did you mean {closest_name}?" if closest_name else ""
+    hint = f"did you mean {closest_name}?" if closest_name and closest_name != argv[0] else ""
     if (file := spec.directory / argv[0]).is_file():
         hint = _hint_file_of_folder(file, argv)
     return (f"{argv[0]} is not on PATH here{location_text}" + (f"\nHINT: {hint}" if hint else ""),)

@@ -188,3 +188,23 @@ def require_choice(
         f"{name}: --{option}={value}: must be one of {', '.join(map(str, choices))}{condition}",
         hint=(hints or {}).get(str(value), hint),
     )
+
+
+def require_share(name: str, option: str, minimum: int, value: int, ranks: int) -> None:
+    """Refuse a value of which the ranks of a job get less than a minimum each.
+
+    Args:
+        name: The workload's name.
+        option: The option, whose value all ranks share.
+        minimum: The smallest part of the value that a rank needs.
+        value: The value of the option.
+        ranks: The number of ranks of the job.
+
+    Raises:
+        HpcrunError: The value is too small.
+    """
+    if value >= minimum * ranks:
+        return
+    message = f"{name}: --{option}={value} is divided among all ranks, and the job has {ranks}"
+    smaller = f", or request at most {pluralize(value // minimum, 'rank')}" if value >= minimum else ""
+    raise HpcrunError(message, hint=f"-- --{option}={minimum * ranks} or more{smaller}")

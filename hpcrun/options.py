@@ -11,19 +11,21 @@
 An option without a default needs a type (``type = "int"``); otherwise it has the type of its default. The value of an
 option with ``type = "run"`` is a job (``last``, an id, a name) or a file; the program gets the run directory or the
 file. An option with the default ``false`` or ``true`` is a flag, ``--x`` and ``--no-x``. ``choices`` lists the valid
-values; ``min`` and ``max`` limit numbers; ``required = true`` refuses a job without the option. ``hints`` maps invalid
-values to hints. ``requires`` lists rules about several options; see `hpcrun.option_rules`.
-``--batch-size``, ``--batch_size`` and the alias ``--batch`` are the same option; records contain its name.
+values; ``min`` and ``max`` limit numbers, and ``min_per_rank`` the part of a number that each rank gets; ``required =
+true`` refuses a job without the option. ``hints`` maps invalid values to hints. ``requires`` lists rules about
+several options; see `hpcrun.option_rules`. ``--batch-size``, ``--batch_size`` and the alias ``--batch`` are the same
+option; records contain its name.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hpcrun.errors import HpcrunError, closest_match
-from hpcrun.option_rules import read_rules, require_choice, require_in_range
+from hpcrun.option_rules import read_rules, require_choice, require_in_range, require_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +37,7 @@ _OPTIONS_OF_HPCRUN = {
 """Options of hpcrun that users often type after --."""
 _FLAG = r"(--[a-z-]+)(?:=.*)?|(-[A-Za-z])[0-9:]*"
 """Pattern for the name of an option in a word such as --nodes=2 or -N2."""
+_FLAG_WITH_VALUE = r"argument (--[\w-]+).*: ignored explicit argument '(.*)'$"
 _RANGE = r"invalid (?:int|float) value: '([\d.]+)[-:]([\d.]+)(?:[-:]([\d.]+))?'$"
 TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "run": str}
 """Types of options by their names in workload.toml; a ``run`` is replaced by its directory at submission."""
@@ -48,7 +51,14 @@ class _Parser(argparse.ArgumentParser):
             has_decimals = any("." in number for number in bounds.groups() if number)
             advice = "lists decimal numbers: 0.1,0.2" if has_decimals else f"writes whole numbers {range_text}"
             hint = f"a sweep {advice}; {hint}"
+        if given := re.search(_FLAG_WITH_VALUE, message):
+            raise _flag_with_value_error(self.prog, *given.groups())
         raise HpcrunError(f"{self.prog}: {message}", hint=hint)
+
+
+def _flag_with_value_error(name: str, flag: str, value: str) -> HpcrunError:
+    line = flag if value.lower() not in {"false", "no", "off", "0"} else f"--no-{flag.removeprefix('--')}"
+    return HpcrunError(f"{name}: {flag} {value}: the option takes no value", hint=f"write {line}")
 
 
 def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]) -> argparse.Namespace:
@@ -84,6 +94,10 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
     args, unknown = parser.parse_known_args(list(argv))
     if unknown:
         known_names = [spelling for spelling in option_names if spelling in table or "_" not in spelling]
+        preceding = dict(pairwise(reversed(argv))).get(unknown[0], "").removeprefix("--")
+        preceding_declaration = table.get(option_names.get(preceding, ""), {})
+        if isinstance(preceding_declaration.get("default"), bool) and not unknown[0].startswith("-"):
+            raise _flag_with_value_error(name, f"--{preceding}", unknown[0])
         flag = re.fullmatch(_FLAG, unknown[0])
         if flag and (flag[1] or flag[2]) in _OPTIONS_OF_HPCRUN:
             message = f"{name} has no option {unknown[0]!r}"
@@ -105,7 +119,7 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
 
 
 def require_ranks(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str], ranks: int) -> None:
-    """Refuse a number of ranks that a rule excludes.
+    """Refuse a number of ranks that a rule excludes, or that is too large for an option with ``min_per_rank``.
 
     Args:
         name: The workload's name, for messages.
@@ -114,14 +128,17 @@ def require_ranks(name: str, table: Mapping[str, Mapping[str, Any]], argv: Seque
         ranks: The number of ranks of the job.
 
     Raises:
-        HpcrunError: The rule of an option excludes this number of ranks.
+        HpcrunError: The declaration of an option excludes this number of ranks.
     """
     rules = [rule for option in table for rule in read_rules(name, option, table) if rule.limits_ranks]
-    if not rules:
+    shared_options = [option for option in table if "min_per_rank" in table[option] and ranks > 1]
+    if not (rules or shared_options):
         return
     values = _values(parse(name, table, argv), table)
     for rule in rules:
         rule.require_ranks(name, values, ranks)
+    for option in shared_options:
+        require_share(name, option, table[option]["min_per_rank"], values[option], ranks)
 
 
 def _values(args: argparse.Namespace, table: Mapping[str, object]) -> dict[str, Any]:

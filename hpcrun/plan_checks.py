@@ -166,6 +166,7 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
         *_warn_of_fit_under_strategies(spec),
         *_warn_of_missing_gpus(spec),
         *_warn_of_ignored_option(spec),
+        *_warn_of_unexpanded_variables(spec),
         *_warn_of_unknown_copies(spec),
         *job_program.find_warnings(spec),
         *job_software.container_warnings(spec),
@@ -265,6 +266,25 @@ def _warn_of_unused_templates(spec: JobSpec) -> tuple[str, ...]:
         )
         for file in unused_files
     )
+
+
+def _warn_of_unexpanded_variables(spec: JobSpec) -> tuple[str, ...]:
+    """Return a warning about variables of -x whose values contain variables, or refuse a PATH that does.
+
+    Raises:
+        HpcrunError: PATH would have no folder of the system, so that no job script works.
+    """
+    literals = {name: value for name, value in spec.environment if re.search(r"\$(?:\{?[A-Za-z_]|\()", value)}
+    if not literals:
+        return ()
+    name = "PATH" if "PATH" in literals else next(iter(literals))
+    problem = f"-x {name}={literals[name]}: the text is exported as it is; no shell replaces its variables"
+    hint = f'in double quotes, your shell replaces them here: -x "{name}={literals[name]}"'
+    if name.endswith("PATH"):
+        hint += f"; prepend_path.{name} in the site file adds folders in the job"
+    if name == "PATH":
+        raise HpcrunError(problem, hint=hint)
+    return (f"{problem}\nHINT: {hint}",)
 
 
 def _warn_of_unknown_copies(spec: JobSpec) -> tuple[str, ...]:

@@ -104,6 +104,7 @@ def plan(
     run_dir = run_creation.new_run_directory(run_root, job_placement.resources.job_name or program.name)
     snapshot, snapshot_warnings = _plan_snapshot(request, job_placement.site, commands, run_dir, copied_snapshot)
     spec = build_spec(request, job_placement, commands, run_dir, snapshot)
+    job_program.require_one_word(spec)
     job_program.require_one_launcher(spec)
     script = render(spec)
     return Plan(
@@ -121,11 +122,14 @@ def plan(
 
 def find_missing_software(plan: Plan) -> tuple[str, ...]:
     """Return warnings for a dry run about software or data with which `create` would refuse the plan on this host."""
+    refusal = plan.missing_data
     try:
         job_software.require_software(plan.spec)
     except HpcrunError as error:
-        return (f"{error.message}: without it, no job is submitted here",)
-    return (f"{plan.missing_data.message}: without it, no job is submitted here",) if plan.missing_data else ()
+        refusal = error
+    if refusal is None:
+        return ()
+    return (f"{refusal.message}: without it, no job is submitted here\nHINT: {refusal.hint}",)
 
 
 def create(plan: Plan) -> Run:

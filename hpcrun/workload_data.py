@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _NO_FOLDER = "there is no such folder"
+_NO_LAYOUT = "the folder has none of"
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
@@ -36,6 +38,7 @@ class Data:
         unless: A flag with which the program needs no data.
         file: A file in the data folder that the program needs under the condition ``file_for``.
         file_for: An option and its value, such as dataset=mnist, with which the program needs ``file``.
+        layouts: Patterns of names, such as train-*-of-*, of which at least one must match in the data folder.
     """
 
     option: str
@@ -46,6 +49,7 @@ class Data:
     unless: str = ""
     file: str = ""
     file_for: str = ""
+    layouts: tuple[str, ...] = ()
 
     def require_options(self, names: Collection[str]) -> None:
         """Check that the keys name options of the workload.
@@ -116,11 +120,13 @@ def find_missing_data(
     folder = _expand(start, folder_name or data.default_folder(environment))
     if not folder:
         return None
-    fault = _find_fault(folder, shared_path, is_required=data.required) if folder_name else ""
+    fault = _find_fault(data, folder, shared_path) if folder_name else ""
     if fault != _NO_FOLDER and (file := _find_missing_file(data, values, folder, shared_path)):
         message = f"{program.name}: --{data.file_for} needs {file}, which does not exist"
         hint = f"{command} --{data.file_for} --{data.option}=FOLDER, or omit --{data.file_for}"
         return HpcrunError(message, hint=hint)
+    if fault and fault.startswith(_NO_LAYOUT):
+        hint = f"hpcrun data build {folder_name} RECORDS makes shards of its images, for --{data.option}=RECORDS"
     return HpcrunError(f"{program.name}: {name_source}={folder_name}: {fault}", hint=hint) if fault else None
 
 
@@ -177,16 +183,20 @@ def _is_missing(path: Path) -> bool:
     return False
 
 
-def _find_fault(folder: Path, shared_path: Path | None, *, is_required: bool) -> str:
+def _find_fault(data: Data, folder: Path, shared_path: Path | None) -> str:
     """Return why a folder has certainly no data; empty if it may have some."""
     if is_certainly_missing(folder, shared_path):
         return _NO_FOLDER
     try:
-        is_empty = not any(folder.iterdir())
+        names = [path.name for path in folder.iterdir()]
     except OSError:  # the path may be accessible only on the compute nodes
         return ""
-    is_visible = shared_path is None or _is_shared(folder, shared_path)
-    return "the folder is empty" if is_empty and is_required and is_visible else ""
+    if not (data.required and (shared_path is None or _is_shared(folder, shared_path))):
+        return ""
+    if not names:
+        return "the folder is empty"
+    has_layout = not data.layouts or any(fnmatchcase(name, pattern) for name in names for pattern in data.layouts)
+    return "" if has_layout else f"{_NO_LAYOUT} {', '.join(data.layouts)}"
 
 
 def _is_on_same_file_system(folder: Path, shared_path: Path) -> bool:

@@ -139,7 +139,7 @@ def _lock(out: Path) -> Iterator[TextIO]:
     has_journal = (out / JOURNAL).exists()
     entries = sorted(entry.name for entry in out.iterdir())
     if entries and not has_journal:
-        raise HpcrunError(f"{out} is not empty: it has {entries[0]}", hint="give another folder, or remove this one")
+        raise HpcrunError(f"{out} is not empty: it has {entries[0]}", hint="give a new or empty folder for the shards")
     with (out / JOURNAL).open("a+") as journal:
         try:
             fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)

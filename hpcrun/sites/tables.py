@@ -112,6 +112,12 @@ class Modules:
         check_fields(self, {"use": require_one_line, "load": require_one_line})
 
 
+def _check_gpu_type(text: str) -> None:
+    require_one_line(text)
+    if ":" in text:
+        raise ValueError("a type has no number, such as a100; defaults.gpus_per_node is the number of GPUs")
+
+
 def _check_mask(text: str) -> None:
     if not re.fullmatch(r"0x[0-9a-fA-F]+", text):
         raise ValueError("a mask is a hexadecimal number such as 0xfe00")
@@ -146,7 +152,7 @@ class Gpu:
         check_fields(
             self,
             {
-                "type": require_one_line,
+                "type": _check_gpu_type,
                 "order": require_not_negative,
                 "cpus": require_positive,
                 "cpu_masks": _check_mask,

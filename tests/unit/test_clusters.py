@@ -217,7 +217,7 @@ def pretend_host(monkeypatch):
 
 
 def plan(site, resources):
-    return submission.prepare(Request("resnet50", ("--synthetic-data",), resources, site))
+    return submission.prepare(Request("resnet50", ("--synthetic-data", "--batch-size=65536"), resources, site))
 
 
 @pytest.mark.parametrize(("host", "environment", "site"), RECOGNISED)

@@ -166,7 +166,8 @@ def test_given_splits_are_used(photos, cli):
     [
         (["nowhere", "out"], ["nowhere is not a folder"]),
         (["photos/roses", "out"], ["there are no images in photos/roses/<class>/"]),
-        (["photos", "photos"], ["photos is not empty", "roses"]),
+        (["photos", "photos"], ["DIR and OUT are the same folder", "photos-records"]),
+        (["photos", "photos/roses"], ["photos/roses is not empty"]),
         (["photos", "out", "--shards", "31"], ["31 shards of train cannot hold 30 images", "--shards 30"]),
         (["photos", "out", "--labels", "labels"], ["photos: folders without a label: tulips"]),
         (["photos", "out", "--validation", "1"], ["--validation"]),

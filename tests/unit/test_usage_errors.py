@@ -472,3 +472,48 @@ def test_several_ranks_start_no_launcher(cli, options, program, meant):
     _, _, err = cli("submit", "--site", "slurm", "--dry-run", *options.split(), "--", *program.split())
     assert (f"HINT: hpcrun starts the ranks: hpcrun submit --site slurm --dry-run {meant}\n" in err) == bool(meant)
     assert ("ERROR" in err) == bool(meant)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (["--", "python x.py"], "'python x.py' is a whole command line", "without the quotes: -- python x.py"),
+        (["--", "source a; python x.py"], "is a whole command line in quotes", "-- bash -c 'source a; python x.py'"),
+        (["--", "conda activate tf && python x.py"], "is a whole command line", "conda.env or venv in the site file"),
+        (["-x", "PATH=$PATH:/opt", "--", "true"], "-x PATH=$PATH:/opt: the text is exported", '-x "PATH=$PATH:/opt"'),
+        (["lenet5", "-n", "128", "--", "--batch-size", "64"], "and the job has 128", "-- --batch-size=128 or more, or"),
+        (["lenet5", "-n", "3", "--", "--batch-size", "2"], "and the job has 3", "or request at most 2 ranks"),
+        (["resnet50", "--", "--xla", "True"], "resnet50: --xla True: the option takes no value", "write --xla\n"),
+        (["resnet50", "--", "--xla=off"], "resnet50: --xla off: the option takes no value", "write --no-xla\n"),
+    ],
+)  # fmt: skip
+def test_lines_that_no_job_can_follow_are_refused(cli, words, error, hint):
+    code, out, err = cli("submit", "--site", "slurm", "--dry-run", *words)
+    assert (code, out) == (2, "")
+    message, _, advice = err.partition("\nHINT: ")
+    assert message.startswith("ERROR: ")
+    assert error in message
+    assert hint in advice
+
+
+@pytest.mark.parametrize(
+    ("program", "meant"),
+    [
+        ("torchrun --nproc_per_node 4 x.py", "hpcrun submit x.py -N 2 --gpus-per-node=4 --launch=torchrun"),
+        ("python -m torch.distributed.run x.py", "hpcrun submit x.py -N 2 --gpus-per-node=N --launch=torchrun"),
+        ("deepspeed x.py", "hpcrun submit x.py -N 2 --gpus-per-node=N\n"),
+        ("torchrun --nnodes=2 --rdzv-endpoint=n1:29500 x.py", ""),
+    ],
+)
+def test_separate_trainings_on_the_nodes_are_a_warning(cli, program, meant):
+    options = ("-N", "2", "--ntasks-per-node", "1")
+    _, _, err = cli("submit", "--site", "slurm", "--dry-run", *options, "--", *program.split())
+    assert ("which trains its own model" in err) == bool(meant)
+    assert meant in err
+
+
+def test_a_variable_that_no_shell_expands_is_a_warning(cli):
+    _, _, err = cli("submit", "--site", "slurm", "--dry-run", "-x", "DATA=$HOME/data", "--", "true")
+    assert "WARNING: -x DATA=$HOME/data: the text is exported as it is" in err
+    assert 'HINT: in double quotes, your shell replaces them here: -x "DATA=$HOME/data"\n' in err
+    assert "is exported" not in cli("submit", "--site", "slurm", "--dry-run", "-x", "PRICE=5$", "--", "true")[2]

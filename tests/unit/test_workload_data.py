@@ -43,9 +43,11 @@ def test_dry_run_only_warns(submit):
     (["-x", "HPCRUN_DATA_IMAGENET=/nowhere/on/this/host"], ""),
     (["--", "--data-dir", "/nowhere/on/this/host"], ""),
     (["--", "--data-dir", "/dev/shm/imagenet"], ""),  # nodes have another one
-    (["--", "--data-dir", "/usr"], ""),
+    (["--", "--data-dir", "{}/records"], ""),
 ])  # fmt: skip
-def test_data_that_nodes_may_have_are_not_refused(submit, argv, site):
+def test_data_that_nodes_may_have_are_not_refused(submit, isolated_home, argv, site):
+    (isolated_home / "records/train").mkdir(parents=True)
+    argv = [word.format(isolated_home) for word in argv]
     code, err, submitted = submit("resnet50", *argv, site=site)
     assert (code, submitted) == (0, True), err
 
@@ -53,10 +55,11 @@ def test_data_that_nodes_may_have_are_not_refused(submit, argv, site):
 @pytest.mark.parametrize(("argv", "site", "source"), [
     (["--", "--data-dir", "{}/imagenet"], "", "--data-dir"),
     ([], '[data]\nimagenet = "{}/imagenet"\n', "$HPCRUN_DATA_IMAGENET"),
-    (["--sweep", "data-dir=/usr,{}/imagenet"], "", "--data-dir"),
+    (["--sweep", "data-dir={}/records,{}/imagenet"], "", "--data-dir"),
 ])  # fmt: skip
 def test_folder_that_a_shared_file_system_lacks_is_refused(submit, isolated_home, argv, site, source):
-    argv = [word.format(isolated_home) for word in argv]
+    (isolated_home / "records/train").mkdir(parents=True)
+    argv = [word.format(isolated_home, isolated_home) for word in argv]
     code, err, submitted = submit("resnet50", *argv, site=site.format(isolated_home))
     assert (code, submitted) == (2, False)
     assert f"ERROR: resnet50: {source}={isolated_home}/imagenet: there is no such folder\n" in err
@@ -70,6 +73,14 @@ def test_an_empty_folder_is_refused_unless_an_earlier_job_may_fill_it(submit, is
     assert (code, submitted) == (0, True), err
     code, err, _ = submit("resnet50", *line)
     assert (code, f"ERROR: resnet50: --data-dir={folder}: the folder is empty\n" in err) == (2, True)
+
+
+def test_a_folder_of_images_that_is_not_a_data_set_is_refused(submit, isolated_home):
+    (isolated_home / "photos/cat").mkdir(parents=True)
+    code, err, submitted = submit("resnet50", "--", "--data-dir", str(isolated_home / "photos"))
+    assert (code, submitted) == (2, False)
+    assert "photos: the folder has none of train-*-of-*, train\n" in err
+    assert f"HINT: hpcrun data build {isolated_home}/photos RECORDS makes shards of its images" in err
 
 
 def test_job_on_this_host_needs_its_folder_here(cli):

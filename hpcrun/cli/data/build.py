@@ -72,6 +72,9 @@ def build(
     require_libraries()
     from hpcrun.data.sources import find_images
 
+    if out.resolve() == folder.resolve():
+        hint = f"give a new folder for the shards: hpcrun data build {folder} {folder.name}-records"
+        raise HpcrunError(f"DIR and OUT are the same folder: {folder}", hint=hint)
     names = _read_names(labels) if labels else ()
     dataset = find_images(folder, validation=validation, labels=names)
     _build(
