@@ -23,6 +23,8 @@ from hpcrun.why.exception_text import is_instruction
 from hpcrun.why.literals import condense, may_match
 from hpcrun.why.message_advice import advise_on_system_error
 
+_FOLDER_OF_PACKAGES = re.compile(r"^.*(?=/(?:site|dist)-packages/)")  # an environment is often named after a library
+
 
 class Advice(NamedTuple):
     """An entry of the tables; see the module docstring."""
@@ -50,8 +52,9 @@ class RaisedException:
 
     def find(self, *, is_general: bool) -> str:
         """Return the advice of the first entry that matches the exception; empty if there is none."""
+        library_file = _FOLDER_OF_PACKAGES.sub("", self.file)
         for entry in _find_candidates(condense(self.error)):
-            if entry.is_general is not is_general or not re.search(entry.library, self.file):
+            if entry.is_general is not is_general or not re.search(entry.library, library_file):
                 continue
             if not re.search(entry.code, self.code):
                 continue
