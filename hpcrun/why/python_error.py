@@ -18,6 +18,7 @@ _PARENT_PROCESS_MESSAGE = re.compile(
 )
 _LOST_PEER = re.compile(
     r"DistBackendError|NCCL (?:error|communicator)|Connection closed by peer|HorovodInternalError"
+    r"|NCCL: (?:unhandled|internal|remote)"
     r"|Horovod has been shut down|Connection reset by peer|Broken pipe|Gloo .*(?:timed out|reset)"
     r"|Collective ops is aborted by|WorkerLostError|recvValue failed|Socket closed|Barrier timed out"
     r"|ncclRemoteError|ncclInternalError"
