@@ -2,7 +2,7 @@
 
     make bench
     python benchmarks/allreduce.py --quick --only steps --model lenet5
-    python benchmarks/allreduce.py --only hosts --setting HPCRUN_WIRE=bfloat16 --setting HPCRUN_OVERLAP=1
+    python benchmarks/allreduce.py --only hosts --setting HPCRUN_COMPRESS=bf16 --setting HPCRUN_OVERLAP=1
 
 The cost of communication is the median, over rounds, of a step with it minus a step without it in the same round, so
 that other load on the machine affects both alike. Horovod, whose thread needs its own core, runs in a separate job, if

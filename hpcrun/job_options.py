@@ -24,6 +24,8 @@ FRAMEWORKS = ("auto", "hpcrun", "tensorflow", "torch", "jax", "horovod", "none")
 GPU_VIEWS = ("rank", "node")
 LAUNCH_MODES = ("ranks", "nodes", "torchrun", "accelerate")
 CPU_BINDINGS = ("cores", "sockets", "none")
+CODECS = ("none", "fp16", "bf16", "ternary", "powersgd")
+_COMPRESSION_PANEL = "Compression of gradients"
 
 STAGED_PLACEHOLDER = "{staged}"
 """Placeholder in a program's arguments for the folder with the copies of ``--stage-in`` and ``--unpack``."""
@@ -39,6 +41,7 @@ class CommandLineOption(NamedTuple):
         commands: The commands that have the option; empty for all commands that start jobs.
         convert: A function that converts the typed value; None to use the typed value.
         variable: The environment variable that passes the value to the ranks; None if they do not need it.
+        panel: The title of the option's group in ``--help``.
     """
 
     flag: str
@@ -47,6 +50,7 @@ class CommandLineOption(NamedTuple):
     commands: tuple[str, ...] = ()
     convert: Callable[[Any], Any] | None = None
     variable: str | None = None
+    panel: str = "Job"
 
 
 def _option(default: Any, *described: Any, **more: Any) -> Any:
@@ -75,6 +79,14 @@ class JobOptions:
         fusion_threshold_kb: Size in KB of the fusion buffers of gradients; 0 for one message per tensor.
         stage_in: Files and folders that each node copies to its local disk.
         unpack: Archives that each node unpacks to its local disk.
+        compress: The codec in which ranks send gradients; None for none.
+        clip_factor: Standard deviations to which ``ternary`` clips gradients; 0 for no clipping.
+        powersgd_rank: The rank of the matrices that ``powersgd`` sends.
+        min_size: The smallest layer, in numbers, that ``ternary`` and ``powersgd`` compress.
+        float_last_layer: Whether the last layer is sent unrounded.
+        float_every: Number of steps after which one is sent unrounded; 0 for never.
+        error_feedback: Whether a rank adds what it has not sent to the gradients of the next step; None for the default
+            of the codec.
     """
 
     max_parallel: int | None = _option(
@@ -164,6 +176,62 @@ class JobOptions:
         convert=tuple,
     )
 
+    compress: str | None = _option(
+        None,
+        "--compress",
+        "Codec in which ranks send gradients: none, fp16, bf16, ternary or powersgd; default: none.",
+        "CODEC",
+        convert=lambda value: value and value.lower(),
+        variable="HPCRUN_COMPRESS",
+        panel=_COMPRESSION_PANEL,
+    )
+    clip_factor: float | None = _option(
+        None,
+        "--clip-factor",
+        "ternary: clip gradients to so many standard deviations (0: not at all); default: 2.5.",
+        "C",
+        variable="HPCRUN_CLIP_FACTOR",
+        panel=_COMPRESSION_PANEL,
+    )
+    powersgd_rank: int | None = _option(
+        None,
+        "--powersgd-rank",
+        "powersgd: rank of the matrices that are sent; default: 4.",
+        "R",
+        variable="HPCRUN_POWERSGD_RANK",
+        panel=_COMPRESSION_PANEL,
+    )
+    min_size: int | None = _option(
+        None,
+        "--min-size",
+        "ternary, powersgd: smallest layer to compress, in numbers; default: 2048.",
+        "N",
+        variable="HPCRUN_MIN_SIZE",
+        panel=_COMPRESSION_PANEL,
+    )
+    float_last_layer: bool = _option(
+        False,
+        "--float-last-layer",
+        "ternary, powersgd: send the last layer unrounded.",
+        variable="HPCRUN_FLOAT_LAST_LAYER",
+        panel=_COMPRESSION_PANEL,
+    )
+    float_every: int | None = _option(
+        None,
+        "--float-every",
+        "ternary, powersgd: send every Nth step unrounded (0: none); default: 0.",
+        "N",
+        variable="HPCRUN_FLOAT_EVERY",
+        panel=_COMPRESSION_PANEL,
+    )
+    error_feedback: bool | None = _option(
+        None,
+        "--error-feedback/--no-error-feedback",
+        "ternary, powersgd: add what was not sent to the next step; default: with powersgd.",
+        variable="HPCRUN_ERROR_FEEDBACK",
+        panel=_COMPRESSION_PANEL,
+    )
+
     def job_options(self) -> dict[str, Any]:
         """Return the values of the options, by name."""
         return {name: getattr(self, name) for name in OPTION_NAMES}
@@ -177,8 +245,10 @@ class JobOptions:
 
     def rank_variables(self) -> dict[str, str]:
         """Return the environment variables that pass values of options to the ranks."""
-        values = {one.metadata["option"].variable: getattr(self, one.name) for one in fields(JobOptions)}
-        return {name: str(value) for name, value in values.items() if name and value is not None}
+        options = [one for one in fields(JobOptions) if one.metadata["option"].variable]
+        changed = [one for one in options if getattr(self, one.name) not in (None, one.default) or one.default]
+        values = {one.metadata["option"].variable: getattr(self, one.name) for one in changed}
+        return {name: str(int(value) if isinstance(value, bool) else value) for name, value in values.items()}
 
     def require_valid_options(self) -> None:
         """Refuse invalid values of the options.
@@ -225,12 +295,40 @@ class JobOptions:
             self.memory_retries,
             hint="a whole number: 2 submits the job again twice with more memory, 0 never",
         )
+        self._require_valid_compression()
+
+    def _require_valid_compression(self) -> None:
+        """Refuse invalid values of the options about gradients, and those that the codec does not use."""
+        _require_choice("--compress", self.compress, CODECS, "hpcrun has no such codec")
+        users = {
+            "clip_factor": ("ternary",),
+            "powersgd_rank": ("powersgd",),
+            **dict.fromkeys(("min_size", "float_last_layer", "float_every", "error_feedback"), ("ternary", "powersgd")),
+        }
+        for one in fields(JobOptions):
+            if one.name not in users or getattr(self, one.name) == one.default:
+                continue
+            flag, codecs = one.metadata["option"].flag, users[one.name]
+            if self.compress not in codecs:
+                needed = " or ".join(f"--compress={codec}" for codec in codecs)
+                raise HpcrunError(f"{flag} has no effect without {needed}", hint=f"give {needed}, too, or omit {flag}")
+        if self.clip_factor is not None and not (isinstance(self.clip_factor, int | float) and self.clip_factor >= 0):
+            hint = "2.5 clips gradients to 2.5 standard deviations, 0 leaves them as they are"
+            raise HpcrunError(f"--clip-factor={self.clip_factor}: not a number from 0", hint=hint)
+        for flag, value, minimum, example in (
+            ("--powersgd-rank", self.powersgd_rank, 1, "4 sends matrices of four columns and rows"),
+            ("--min-size", self.min_size, 0, "2048 sends smaller layers unrounded"),
+            ("--float-every", self.float_every, 0, "100 sends every 100th step unrounded, 0 none"),
+        ):
+            _require_whole_number(
+                f"{flag}={value}: not a whole number from {minimum}", value, hint=example, minimum=minimum
+            )
 
 
 OPTION_NAMES = tuple(one.name for one in fields(JobOptions))
 
 OPTIONS_OF_VARIABLES = {
-    option.variable: f"{option.flag} {option.metavar}"
+    option.variable: f"{option.flag} {option.metavar or ''}".strip()
     for option in (one.metadata["option"] for one in fields(JobOptions))
     if option.variable
 }

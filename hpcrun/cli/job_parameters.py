@@ -192,7 +192,7 @@ def with_job_parameters(
         for parameter, job_option in list_parameters():
             if command.__name__ in (job_option.commands or [command.__name__]):
                 typer_option = option(
-                    job_option.flag, panel=JOB_PANEL, metavar=job_option.metavar, help=job_option.help
+                    job_option.flag, panel=job_option.panel, metavar=job_option.metavar, help=job_option.help
                 )
                 parameter_list = command_parameters if job_option.commands else shared_parameters
                 is_repeatable = parameter.default == ()

@@ -1,4 +1,4 @@
-"""16-bit wire formats, hierarchical sums and overlap with the backward pass give the mean gradient of all ranks."""
+"""Codecs of 16 bits, hierarchical sums and overlap with the backward pass give the mean gradient of all ranks."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 CHECKS_WITHOUT_TRAINING = [
-    "check_wire_formats",
+    "check_rounding_codecs",
     "check_each_step_reduces_the_same_chunks",
     "check_reductions_are_reproducible",
     "check_shares_are_not_rounded",
@@ -31,7 +31,7 @@ def test_allreduce_formats(ranks, checks):
 @thorough
 def test_torch_passes_tensors_to_mpi():
     ranks = 3
-    checks = ["check_wire_formats", "check_cuda_aware_tensors"]
+    checks = ["check_rounding_codecs", "check_cuda_aware_tensors"]
     assert_passed(run_keras(ranks, PROGRAMS / "allreduce_formats.py", *checks, backend="torch"), ranks)
 
 

@@ -26,8 +26,22 @@ CHANGED = {
     "fusion_threshold_kb": 64,
     "stage_in": ["/usr"],
     "unpack": ["/data/images.tar"],
+    "compress": "bf16",
+    "clip_factor": 3.0,
+    "powersgd_rank": 2,
+    "min_size": 100,
+    "float_last_layer": True,
+    "float_every": 50,
+    "error_feedback": False,
 }
 """A value of each option that is not its default."""
+
+CODECS: dict[str, str] = {
+    "clip_factor": "ternary",
+    "powersgd_rank": "powersgd",
+    **dict.fromkeys(("min_size", "float_last_layer", "float_every", "error_feedback"), "ternary"),
+}
+"""The codec without which an option is refused."""
 
 
 @pytest.fixture
@@ -48,8 +62,9 @@ def recorded():
 def test_an_option_is_typed_recorded_and_repeated(cli, site, option):
     value, flag = CHANGED[option.name], option.metadata["option"].flag
     typed = str(value).lower() if option.name == "log_level" else str(*value if isinstance(value, list) else [value])
-    argv = [flag] if value is True else [flag, typed]
-    submit = ("submit", "--site", site, "--sweep", "n=1,2", "--ntasks", "2")
+    argv = [flag] if value is True else ["--no-error-feedback"] if value is False else [flag, typed]
+    codec = ["--compress", CODECS[option.name]] if option.name in CODECS else []
+    submit = ("submit", "--site", site, "--sweep", "n=1,2", "--ntasks", "2", *codec)
     commands = [
         (*submit, *argv, "--", "true"),
         ("resubmit", "last"),
@@ -70,7 +85,7 @@ def test_an_option_is_typed_recorded_and_repeated(cli, site, option):
 def test_an_option_is_an_argument_of_the_api(site, name):
     parameter = inspect.signature(hpcrun.submit).parameters[name]
     assert parameter.kind is parameter.KEYWORD_ONLY
-    given: Any = {name: CHANGED[name]}
+    given: Any = {name: CHANGED[name]} | ({"compress": CODECS[name]} if name in CODECS else {})
     hpcrun.submit(None, ["true"], site=site, ntasks=2, sweep={"n": [1, 2]}, **given)
     assert recorded()[name] == CHANGED[name]
 

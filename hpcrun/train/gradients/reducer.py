@@ -12,8 +12,8 @@ from hpcrun.run.waiting import waiting
 from hpcrun.train.data.batch_share import record_share
 from hpcrun.train.gradients.allreduce import AllReduce, call_blocking, call_polling
 from hpcrun.train.gradients.buffers import ALIGNMENT, Buffer
+from hpcrun.train.gradients.codecs import choose_allreduce
 from hpcrun.train.gradients.shared_memory import SharedMemoryAllReduce, is_one_host
-from hpcrun.train.gradients.wire_formats import choose_allreduce
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import checked_barrier
 from hpcrun.train.ranks.world import world

@@ -15,13 +15,13 @@ import hpcrun.train
 from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients import optimizer
 from hpcrun.train.gradients.allreduce import AllReduce, call_blocking, call_polling
+from hpcrun.train.gradients.codecs import CODECS, choose_allreduce
 from hpcrun.train.gradients.cuda_aware import require_cuda_support
 from hpcrun.train.gradients.half_precision import BFloat16AllReduce, Float16AllReduce
 from hpcrun.train.gradients.hierarchical import HierarchicalAllReduce, has_equal_host_sizes
 from hpcrun.train.gradients.overlap import group_gradients
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.gradients.shared_memory import SharedMemoryAllReduce
-from hpcrun.train.gradients.wire_formats import WIRE_FORMATS, choose_allreduce
 from hpcrun.train.ranks.world import world
 from hpcrun.train.settings import is_overlap_enabled
 
@@ -31,6 +31,8 @@ comm = world().comm
 SHAPES = [(10, 7), (3,), (), (701,), (64,)]
 CALLS = (call_blocking, call_polling)
 SHARE = 1 / size
+ROUNDING = [CODECS[name] for name in ("none", "fp16", "bf16")]
+"""The codecs that keep each number, up to rounding."""
 
 
 def assert_close(found, expected, tolerance=2e-6):
@@ -55,7 +57,7 @@ def same_everywhere(arrays):
 
 
 def all_allreduces(call):
-    for kind in WIRE_FORMATS.values():
+    for kind in ROUNDING:
         yield kind(comm, call)
     if size > 1:
         yield SharedMemoryAllReduce(comm)
@@ -63,10 +65,10 @@ def all_allreduces(call):
     scattered = [r % 2 for r in range(size)]
     for layout in (hosts, scattered):
         if has_equal_host_sizes(layout):
-            yield from (HierarchicalAllReduce(comm, layout, call, across) for across in WIRE_FORMATS.values())
+            yield from (HierarchicalAllReduce(comm, layout, call, across) for across in ROUNDING)
 
 
-def check_wire_formats():
+def check_rounding_codecs():
     local = rank_gradients(rank)
     for call in CALLS:
         for each in all_allreduces(call):
@@ -221,7 +223,7 @@ def check_numpy_function():
 
 
 def check_refusals():
-    for name, value in {"HPCRUN_WIRE": "float8", "HPCRUN_HIERARCHICAL": "yes", "HPCRUN_OVERLAP": "2"}.items():
+    for name, value in {"HPCRUN_COMPRESS": "fp8", "HPCRUN_HIERARCHICAL": "yes", "HPCRUN_OVERLAP": "2"}.items():
         os.environ[name] = value
         try:
             choose_allreduce(comm, world().hosts)
@@ -256,8 +258,8 @@ def check_training():
     x, y = data(21)
     plain = compiled(network(), keras.optimizers.SGD(0.1, momentum=0.9))
     plain.fit(x, y, batch_size=8, shuffle=False, epochs=2, verbose=0)
-    for name, tolerance in {"float32": 2e-6, "bfloat16": 2e-2, "float16": 2e-3}.items():
-        _, found = train(HPCRUN_WIRE=name)
+    for name, tolerance in {"none": 2e-6, "bf16": 2e-2, "fp16": 2e-3}.items():
+        _, found = train(HPCRUN_COMPRESS=name)
         assert_close(found, weights(plain), tolerance)
         same_everywhere([found])
     _, expected = train()

@@ -15,9 +15,6 @@ import keras
 import numpy as np
 from cases import data, logs
 
-from hpcrun.train.gradients.allreduce import AllReduce
-from hpcrun.train.gradients.wire_formats import WIRE_FORMATS
-
 options = {
     "source": "arrays",
     "file": "",
@@ -113,33 +110,6 @@ class InTurn(keras.Model):
         return self.compute_metrics(x, y, predicted)
 
 
-class RoundingWithErrorFeedback(AllReduce):
-    """Sends gradients with two decimals and adds the rounding errors to the next ones."""
-
-    exact = False
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.errors, self.restored = {}, []
-
-    def reduce(self, chunk):
-        if chunk not in self.errors:
-            self.errors[chunk] = self.restored.pop(0) if self.restored else 0 * chunk.packed
-        error = self.errors[chunk]
-        values = chunk.packed + error
-        chunk.packed[:] = np.round(values, 2)
-        error[:] = values - chunk.packed
-        super().reduce(chunk)
-
-    def state(self):
-        return list(self.errors.values())
-
-    def restore(self, states):
-        if len(states) == self.comm.size:
-            self.restored = list(states[self.comm.rank])
-
-
-WIRE_FORMATS["rounding"] = RoundingWithErrorFeedback
 keras.utils.set_random_seed(1)
 in_turn = options["model"] == "in turn"
 entry = [keras.Input((8, 8, 3)), layers.Rescaling(1 / 255), layers.Flatten()] if options["source"] == "images" else []

@@ -1,0 +1,164 @@
+"""Allreduce of gradients by layer, the base of the codecs that send much less than the gradients.
+
+Settings, from environment variables: ``HPCRUN_MIN_SIZE``, the smallest layer that is compressed;
+``HPCRUN_FLOAT_LAST_LAYER``; ``HPCRUN_FLOAT_EVERY``, so many steps after which one is unrounded; and
+``HPCRUN_ERROR_FEEDBACK``. The options of `hpcrun submit` with these names set them.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hpcrun.run.job import read_number
+from hpcrun.train.gradients.allreduce import AllReduce, call_blocking
+from hpcrun.train.settings import read_switch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.train.gradients.allreduce import Call
+    from hpcrun.train.gradients.buffers import Chunk
+    from hpcrun.train.types import Comm
+
+    Array = np.ndarray[Any, Any]
+
+DEFAULT_MIN_SIZE = 2048
+
+
+class Layout:
+    """The layers of a chunk.
+
+    Attributes:
+        number: The number of the chunk, from 0.
+        steps: How often the chunk was reduced, without those before a checkpoint that could not be restored.
+        compressed: The layers to compress, as views of the chunk, each in the shape of its gradient.
+        floats: The other layers, flat.
+        residuals: For each compressed layer, what this rank has not sent yet; empty without error feedback.
+    """
+
+    def __init__(self, number: int, compressed: list[Array], floats: list[Array], *, error_feedback: bool) -> None:
+        self.number, self.compressed, self.floats, self.steps = number, compressed, floats, 0
+        self.residuals = [np.zeros_like(layer) for layer in compressed] if error_feedback else []
+
+
+class LayerwiseAllReduce(AllReduce):
+    """Allreduce that compresses large layers and sends small ones unrounded, in one message each.
+
+    Layers of other dtypes than float32 are sent unrounded.
+
+    Args:
+        comm: The MPI communicator of the participating ranks.
+        call: `call_blocking` or `call_polling`, which calls a collective and waits for its end.
+    """
+
+    exact = False
+    chunk_bytes = 2**50  # a message has whole layers
+    has_error_feedback = False
+
+    def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
+        super().__init__(comm, call)
+        self.min_size = int(read_number("HPCRUN_MIN_SIZE", DEFAULT_MIN_SIZE, "numbers", "2048"))
+        self.float_every = int(read_number("HPCRUN_FLOAT_EVERY", 0, "steps", "100, or 0 for never"))
+        self.is_last_layer_float = read_switch("HPCRUN_FLOAT_LAST_LAYER", default=False)
+        self.error_feedback = read_switch("HPCRUN_ERROR_FEEDBACK", default=self.has_error_feedback)
+        self._layouts: dict[Chunk, Layout] = {}
+        self._restored: list[Sequence[Array]] = []
+
+    def reduce(self, chunk: Chunk) -> None:
+        """Sum the packed values of all ranks into `chunk.sums`.
+
+        Args:
+            chunk: A chunk of a buffer that `memory` allocated; the same object for the same gradients in each step.
+        """
+        if chunk.sums.dtype != np.float32 or self.comm.size == 1:
+            super().reduce(chunk)
+            return
+        if chunk not in self._layouts:
+            self._layouts[chunk] = self._lay_out(chunk)
+        layout = self._layouts[chunk]
+        layout.steps += 1
+        for layer, residual in zip(layout.compressed, layout.residuals, strict=False):
+            np.add(layer, residual, out=layer)
+        if self.float_every and layout.steps % self.float_every == 0:
+            self._sum_together([*layout.compressed, *layout.floats])
+            for residual in layout.residuals:
+                residual.fill(0)
+        else:
+            self.sum_layers(layout)
+
+    def sum_layers(self, layout: Layout) -> None:
+        """Replace all layers by their sums over the ranks, and update the residuals. Collective."""
+        raise NotImplementedError
+
+    def is_compressible(self, layer: Array) -> bool:
+        """Return whether a layer is worth compressing."""
+        return layer.size >= self.min_size
+
+    def _sum_together(self, arrays: Sequence[Array]) -> None:
+        """Replace arrays by their sums over the ranks, with one message."""
+        if not arrays:
+            return
+        joined = np.concatenate([array.reshape(-1) for array in arrays])
+        self.sum(joined)
+        start = 0
+        for array in arrays:
+            array[...] = joined[start : start + array.size].reshape(array.shape)
+            start += array.size
+
+    def _lay_out(self, chunk: Chunk) -> Layout:
+        layers = [memory for _, _, memory in chunk.segments] or [chunk.sums]
+        matrices = [index for index, layer in enumerate(layers) if layer.ndim > 1]
+        last = matrices[-1] if self.is_last_layer_float and matrices else len(layers)
+        is_compressed = [self.is_compressible(layer) and index < last for index, layer in enumerate(layers)]
+        pairs = list(zip(layers, is_compressed, strict=True))
+        layout = Layout(
+            len(self._layouts),
+            [layer for layer, compressed in pairs if compressed],
+            [layer.reshape(-1) for layer, compressed in pairs if not compressed],
+            error_feedback=self.error_feedback,
+        )
+        if layout.number < len(self._restored):
+            self.restore_layout(layout, self._restored[layout.number])
+        return layout
+
+    def layout_state(self, layout: Layout) -> list[Array]:
+        """Return the state of a chunk: its number of steps, and its residuals."""
+        return [np.array([layout.steps, len(layout.residuals)]), *layout.residuals]
+
+    def restore_layout(self, layout: Layout, arrays: Sequence[Array]) -> None:
+        """Restore the state of a chunk."""
+        layout.steps = int(arrays[0][0])
+        for residual, value in zip(layout.residuals, arrays[1:], strict=False):
+            residual[...] = value
+
+    def state(self) -> list[Array]:
+        """Return the state that this rank keeps between steps: the number of arrays of each chunk, then the arrays."""
+        states = [self.layout_state(layout) for layout in self._layouts.values()]
+        return [np.array([len(arrays) for arrays in states]), *(array for arrays in states for array in arrays)]
+
+    def restore(self, states: Sequence[Sequence[Array]]) -> None:
+        """Restore the state from a checkpoint; if the number of ranks has changed, all residuals are divided equally.
+
+        Args:
+            states: The `state` of each rank that wrote the checkpoint, in rank order.
+        """
+        chunks = [_split(state) for state in states if state]
+        if not chunks:
+            return
+        self._restored = chunks[self.comm.rank % len(chunks)]
+        if len(chunks) != self.comm.size:
+            self._restored = [self.merge(list(same), self.comm.size) for same in zip(*chunks, strict=True)]
+
+    def merge(self, states: list[Sequence[Array]], size: int) -> Sequence[Array]:
+        """Return the state of a chunk for another number of ranks, given the states of all earlier ranks."""
+        count = int(states[0][0][1])
+        sums = [np.sum([arrays[1 + index] for arrays in states], axis=0) for index in range(count)]
+        return [states[0][0], *(total / np.float32(size) for total in sums), *states[0][1 + count :]]
+
+
+def _split(state: Sequence[Array]) -> list[Sequence[Array]]:
+    ends = np.cumsum([1, *state[0]]).tolist()
+    return [state[start:stop] for start, stop in pairwise(ends)]

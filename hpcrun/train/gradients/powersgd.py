@@ -1,0 +1,79 @@
+"""PowerSGD (Vogels et al., arXiv:1905.13727): sends a matrix of gradients as the product of two thin ones.
+
+The gradient M of a layer, (n, m), becomes P @ Q.T, with P (n, r) and Q (m, r): one step of the power method from the
+Q of the step before finds P and Q. What the product lacks is added to the next step's gradient (error feedback). The
+rank r is ``HPCRUN_POWERSGD_RANK`` (4).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hpcrun.run.job import read_number
+from hpcrun.train.gradients.allreduce import call_blocking
+from hpcrun.train.gradients.layerwise import LayerwiseAllReduce
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.train.gradients.allreduce import Call
+    from hpcrun.train.gradients.layerwise import Layout
+    from hpcrun.train.types import Comm
+
+    Array = np.ndarray[Any, Any]
+
+
+class PowerSgdAllReduce(LayerwiseAllReduce):
+    """Allreduce of float32 gradients as matrices of low rank."""
+
+    has_error_feedback = True
+
+    def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
+        super().__init__(comm, call)
+        self.rank = max(1, int(read_number("HPCRUN_POWERSGD_RANK", 4, "", "4")))
+        self._factors: dict[int, list[Array]] = {}  # the Q of each layer, by the number of the layout
+
+    def is_compressible(self, layer: Array) -> bool:
+        """Return whether a layer is a matrix that is larger than its factors."""
+        rows, columns = layer.size // max(layer.shape[-1], 1) if layer.ndim else 1, layer.shape[-1] if layer.ndim else 1
+        return layer.ndim > 1 and super().is_compressible(layer) and self.rank * (rows + columns) < layer.size
+
+    def sum_layers(self, layout: Layout) -> None:
+        """Replace all layers by their sums over the ranks, and update the residuals. Collective."""
+        matrices = [layer.reshape(-1, layer.shape[-1]) for layer in layout.compressed]
+        factors = self._factors.setdefault(layout.number, []) or self._draw_factors(layout)
+        left_factors = [matrix @ factor for matrix, factor in zip(matrices, factors, strict=True)]
+        self._sum_together([*left_factors, *layout.floats])
+        left_factors = [np.linalg.qr(left)[0] if np.isfinite(left).all() else left * np.nan for left in left_factors]
+        right_factors = [matrix.T @ left for matrix, left in zip(matrices, left_factors, strict=True)]
+        self._sum_together(right_factors)
+        for index, (matrix, left, right) in enumerate(zip(matrices, left_factors, right_factors, strict=True)):
+            total = left @ right.T
+            if not np.isfinite(total).all():
+                matrix.fill(np.nan)  # a rank has a number that is not finite; residual and factor stay
+                continue
+            if layout.residuals:
+                residual = layout.residuals[index].reshape(matrix.shape)
+                np.subtract(matrix, total / np.float32(self.comm.size), out=residual)
+            matrix[...], factors[index] = total, right
+
+    def _draw_factors(self, layout: Layout) -> list[Array]:
+        """Draw the first Q of each layer, equal on all ranks."""
+        draw = np.random.default_rng(layout.number)
+        self._factors[layout.number] = [
+            draw.standard_normal((layer.shape[-1], self.rank), dtype=np.float32) for layer in layout.compressed
+        ]
+        return self._factors[layout.number]
+
+    def layout_state(self, layout: Layout) -> list[Array]:
+        """Return the state of a chunk: its number of steps, its residuals, and the Q of each layer."""
+        return [*super().layout_state(layout), *self._factors.get(layout.number, [])]
+
+    def restore_layout(self, layout: Layout, arrays: Sequence[Array]) -> None:
+        """Restore the state of a chunk."""
+        super().restore_layout(layout, arrays)
+        factors = [np.array(array) for array in arrays[1 + int(arrays[0][1]) :]]
+        if [factor.shape for factor in factors] == [(layer.shape[-1], self.rank) for layer in layout.compressed]:
+            self._factors[layout.number] = factors

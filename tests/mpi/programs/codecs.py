@@ -1,0 +1,229 @@
+"""Checks of the codecs that compress gradients by layer, on a few ranks; failures are printed."""
+
+import itertools
+import json
+import os
+import sys
+
+import keras
+import numpy as np
+from cases import compiled, data, network, weights
+from checks import run_checks
+
+import hpcrun.train
+from hpcrun.train.gradients.allreduce import call_blocking, call_polling
+from hpcrun.train.gradients.codecs import CODECS
+from hpcrun.train.gradients.layerwise import LayerwiseAllReduce
+from hpcrun.train.gradients.packing import add_codes, pack_codes, pack_numbers, unpack_numbers
+from hpcrun.train.gradients.reducer import Reducer
+from hpcrun.train.ranks.world import world
+
+hpcrun.train.init()
+rank, size, comm = hpcrun.train.rank(), hpcrun.train.size(), world().comm
+SHAPES = [(60, 41), (41,), (3, 3, 20, 16), (), (30, 80), (80,)]
+COMPRESSED = (0, 2, 4)
+"""Layers that are large enough for both codecs."""
+KINDS = ("ternary", "powersgd")
+SHARE = np.float32(1 / size)
+
+
+def codec(name, call=call_blocking, **settings):
+    variables = {f"HPCRUN_{key.upper()}": str(value) for key, value in {"min_size": 100, **settings}.items()}
+    os.environ.update(variables)
+    try:
+        return CODECS[name](comm, call)
+    finally:
+        for variable in variables:
+            del os.environ[variable]
+
+
+def reducer(name, call=call_blocking, **settings):
+    return Reducer(comm, None, codec(name, call, **settings))
+
+
+def gradients(owner, step=0, dtype="float32"):
+    draw = np.random.default_rng((owner, step))
+    return [draw.normal(size=shape).astype(dtype) for shape in SHAPES]
+
+
+def means(step=0, dtype="float32"):
+    return [np.sum(each, 0) / size for each in zip(*(gradients(r, step, dtype) for r in range(size)), strict=True)]
+
+
+def to_bytes(arrays):
+    return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+
+def assert_same_everywhere(arrays):
+    assert len(set(comm.allgather(to_bytes(arrays)))) == 1
+
+
+def assert_close(found, expected, tolerance=1e-5):
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def check_sums_have_the_same_bits_on_all_ranks():
+    for name, call, step in itertools.product(KINDS, (call_blocking, call_polling), range(3)):
+        given = gradients(rank, step)
+        found = reducer(name, call)(given, SHARE)
+        assert_same_everywhere(found)
+        assert to_bytes(given) == to_bytes(gradients(rank, step))
+        for number, (total, mean) in enumerate(zip(found, means(step), strict=True)):
+            assert total.shape == mean.shape
+            if number not in COMPRESSED or size == 1:
+                assert_close(total, mean)
+            else:
+                assert np.abs(total - mean).max() > 0.01
+
+
+def check_float64_is_not_rounded():
+    for name in KINDS:
+        found = reducer(name)(gradients(rank, dtype="float64"), SHARE)
+        for total, mean in zip(found, means(dtype="float64"), strict=True):
+            assert_close(total, mean, 1e-6)
+
+
+def check_packed_numbers_are_those_given():
+    draw = np.random.default_rng(0)
+    rows = draw.integers(3, size=(5, 4 * 77)).astype("uint8")
+    np.testing.assert_array_equal(add_codes(np.stack([pack_codes(row) for row in rows])), rows.sum(0))
+    many = np.full((200, 3), pack_codes(np.full(4, 2, "uint8")))
+    np.testing.assert_array_equal(add_codes(many), 400)
+    for levels, count in itertools.product((5, 9, 17, 255, 2049), (1, 27, 28, 1000)):
+        numbers = draw.integers(levels, size=count).astype("uint16")
+        numbers[-1] = levels - 1
+        words = pack_numbers(numbers, levels)
+        np.testing.assert_array_equal(unpack_numbers(words, levels, count), numbers)
+        assert words.nbytes * 8 <= count * 1.25 * np.log2(levels) + 64
+
+
+def check_ternary_sums_are_unbiased():
+    """The mean of many sums is that of the clipped gradients, within five standard deviations of a test statistic."""
+    for clip_factor in (0, 1) if size > 1 else ():
+        compare_mean_of_sums(clip_factor, steps=300)
+
+
+def compare_mean_of_sums(clip_factor, steps):
+    reduce = reducer("ternary", clip_factor=clip_factor)
+    weighted = [[gradient * SHARE for gradient in gradients(r)] for r in range(size)]
+    if clip_factor:
+        weighted = [[np.clip(g, -clip_factor * g.std(), clip_factor * g.std()) for g in each] for each in weighted]
+    totals = [np.zeros(shape) for shape in SHAPES]
+    for _ in range(steps):
+        for total, found in zip(totals, reduce(gradients(rank), SHARE), strict=True):
+            np.add(total, found, out=total)
+    for number in COMPRESSED:
+        parts = np.array([each[number] for each in weighted], "float64")  # (ranks, ...)
+        scale = np.abs(parts).max()
+        variance = (scale * np.abs(parts) - parts**2).sum(0) / steps
+        z = (totals[number] / steps - parts.sum(0)) / np.sqrt(variance)
+        assert abs(z.mean()) < 5 / np.sqrt(z.size), (number, z.mean())
+        assert abs((z**2).mean() - 1) < 5 * np.sqrt(2 / z.size), (number, (z**2).mean())
+
+
+def check_ternary_scales_are_clipped():
+    if size == 1:
+        return
+    found = reducer("ternary", clip_factor=1.5)(gradients(rank), SHARE)
+    for number in COMPRESSED:
+        limits = [1.5 * (each[number] * SHARE).std() for each in map(gradients, range(size))]
+        quotients = found[number] / max(limits)
+        assert_close(quotients, np.round(quotients), 1e-3)
+        assert np.abs(quotients).max() > 1.9
+
+
+def check_ternary_draws_are_reproducible():
+    first, again, other = (to_bytes(reducer("ternary", compression_seed=s)(gradients(rank), SHARE)) for s in (1, 1, 2))
+    assert first == again
+    assert (first == other) == (size == 1)
+    if size > 1:  # ranks with equal gradients draw other numbers
+        (total, *_), (gradient, *_) = reducer("ternary")(gradients(0), SHARE), gradients(0)
+        steps = np.abs(total / (np.abs(gradient).max() * SHARE))
+        assert len(np.unique(np.round(steps, 2))) > 2
+
+
+def check_feedback_loses_nothing():
+    for name in KINDS if size > 1 else ():
+        reduce = reducer(name, error_feedback=1)
+        sent = [np.zeros(shape) for shape in SHAPES]
+        for step in range(6):
+            for total, found in zip(sent, reduce(gradients(rank, step), SHARE), strict=True):
+                np.add(total, found, out=total)
+        (layout,) = reduce.allreduce._layouts.values()
+        for number, residual in zip(COMPRESSED, layout.residuals, strict=True):
+            unsent = comm.allreduce(residual.astype("float64"))
+            assert np.abs(unsent).max() > 0.01
+            assert_close(sent[number] + unsent, sum(means(step)[number] for step in range(6)), 1e-4)
+
+
+def check_powersgd_sends_matrices_of_low_rank():
+    draw = np.random.default_rng(3)
+    left, right = draw.normal(size=(60, 2)), draw.normal(size=(2, 41))
+    reduce = reducer("powersgd", powersgd_rank=2)
+    for _ in range(2):
+        (total,) = reduce([np.float32(left @ right)], SHARE)
+        assert_close(total, left @ right, 1e-4)
+
+
+def check_numbers_that_are_not_finite_are_reported_and_not_kept():
+    for name, value in itertools.product(KINDS, (np.nan, np.inf)):
+        reduce = reducer(name, error_feedback=1)
+        given = gradients(rank)
+        reduce(given, SHARE)
+        if rank == size - 1:
+            given[2] = given[2] * 1
+            given[2][0, 0, 0, 0] = value
+        found = [total.copy() for total in reduce(given, SHARE)]
+        assert_same_everywhere(found)
+        assert not np.isfinite(found[2]).all()
+        assert np.isfinite(found[0]).all()
+        assert np.isfinite(found[4]).all()
+        assert all(np.isfinite(total).all() for total in reduce(gradients(rank, 1), SHARE))
+
+
+def check_some_layers_and_steps_are_unrounded():
+    for name in KINDS:
+        reduce = reducer(name, float_every=3, float_last_layer=1, error_feedback=0)
+        for step in range(1, 7):
+            found = reduce(gradients(rank), SHARE)
+            assert_close(found[4], means()[4])
+            is_exact = np.allclose(found[0], means()[0], atol=1e-5)
+            assert is_exact == (step % 3 == 0 or size == 1), (name, step)
+
+
+def check_a_restored_codec_goes_on_with_the_same_bits():
+    for name in KINDS:
+        whole, cut = reducer(name, error_feedback=1), reducer(name, error_feedback=1)
+        for step in range(3):
+            whole(gradients(rank, step), SHARE)
+        states = comm.allgather(whole.allreduce.state())
+        cut.allreduce.restore(states)
+        for step in range(3, 5):
+            assert to_bytes(cut(gradients(rank, step), SHARE)) == to_bytes(whole(gradients(rank, step), SHARE))
+        for other in (states * 2, states[:1]):  # twice as many ranks, and one
+            if len(other) == size:
+                continue
+            merged = codec(name, error_feedback=1)
+            merged.restore(other)
+            changed = Reducer(comm, None, merged)
+            changed(gradients(rank, 3), SHARE)
+            assert isinstance(merged, LayerwiseAllReduce)
+            assert all(layout.steps == 4 for layout in merged._layouts.values())
+
+
+def check_training():
+    x, y = data(64)
+    for name in KINDS:
+        os.environ.update({"HPCRUN_COMPRESS": name, "HPCRUN_MIN_SIZE": "8", "HPCRUN_POWERSGD_RANK": "1"})
+        try:
+            keras.utils.set_random_seed(2)
+            model = compiled(hpcrun.train.Model(network()), keras.optimizers.SGD(0.05, momentum=0.9))
+            losses = model.fit(x, y, batch_size=16, shuffle=False, epochs=12, verbose=0).history["loss"]
+        finally:
+            for variable in ("HPCRUN_COMPRESS", "HPCRUN_MIN_SIZE", "HPCRUN_POWERSGD_RANK"):
+                del os.environ[variable]
+        assert losses[-1] < 0.9 * losses[0], (name, losses)
+        assert_same_everywhere(weights(model) if isinstance(weights(model), list) else [weights(model)])
+
+
+print("RESULT", json.dumps(run_checks(__name__, sys.argv[1:])), flush=True)
