@@ -12,10 +12,10 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
     [2, 4, *(pytest.param(ranks, marks=thorough) for ranks in (1, 3))],  # 2 and 3 send codes, 4 their sums
 )
 def test_codecs(ranks):
-    assert run_keras(ranks, PROGRAMS / "codecs.py").results() == [{}] * ranks
+    assert run_keras(ranks, PROGRAMS / "gradient_codecs.py").results() == [{}] * ranks
 
 
 @thorough
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_training_on_other_backends(backend):
-    assert run_keras(2, PROGRAMS / "codecs.py", "check_training", backend=backend).results() == [{}] * 2
+    assert run_keras(2, PROGRAMS / "gradient_codecs.py", "check_training", backend=backend).results() == [{}] * 2

@@ -7,6 +7,8 @@ rank r is ``HPCRUN_POWERSGD_RANK`` (4).
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +16,11 @@ import numpy as np
 from hpcrun.run.job import read_number
 from hpcrun.train.gradients.allreduce import call_blocking
 from hpcrun.train.gradients.layerwise import LayerwiseAllReduce
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from hpcrun.train.gradients.allreduce import Call
     from hpcrun.train.gradients.layerwise import Layout
@@ -34,6 +38,7 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
         super().__init__(comm, call)
         self.rank = max(1, int(read_number("HPCRUN_POWERSGD_RANK", 4, "", "4")))
         self._factors: dict[int, list[Array]] = {}  # the Q of each layer, by the number of the layout
+        self._limited_threads = _limit_blas_threads()
 
     def is_compressible(self, layer: Array) -> bool:
         """Return whether a layer is a matrix that is larger than its factors."""
@@ -42,6 +47,10 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
 
     def sum_layers(self, layout: Layout) -> None:
         """Replace all layers by their sums over the ranks, and update the residuals. Collective."""
+        with self._limited_threads():
+            self._sum_layers(layout)
+
+    def _sum_layers(self, layout: Layout) -> None:
         matrices = [layer.reshape(-1, layer.shape[-1]) for layer in layout.compressed]
         factors = self._factors.setdefault(layout.number, []) or self._draw_factors(layout)
         left_factors = [matrix @ factor for matrix, factor in zip(matrices, factors, strict=True)]
@@ -50,14 +59,15 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
         right_factors = [matrix.T @ left for matrix, left in zip(matrices, left_factors, strict=True)]
         self._sum_together(right_factors)
         for index, (matrix, left, right) in enumerate(zip(matrices, left_factors, right_factors, strict=True)):
-            total = left @ right.T
-            if not np.isfinite(total).all():
+            if not np.isfinite(right).all():
                 matrix.fill(np.nan)  # a rank has a number that is not finite; residual and factor stay
                 continue
             if layout.residuals:
                 residual = layout.residuals[index].reshape(matrix.shape)
-                np.subtract(matrix, total / np.float32(self.comm.size), out=residual)
-            matrix[...], factors[index] = total, right
+                np.matmul(left, right.T / np.float32(-self.comm.size), out=residual)  # each rank's part of the sum
+                np.add(residual, matrix, out=residual)
+            np.matmul(left, right.T, out=matrix)
+            factors[index] = right
 
     def _draw_factors(self, layout: Layout) -> list[Array]:
         """Draw the first Q of each layer, equal on all ranks."""
@@ -77,3 +87,12 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
         factors = [np.array(array) for array in arrays[1 + int(arrays[0][1]) :]]
         if [factor.shape for factor in factors] == [(layer.shape[-1], self.rank) for layer in layout.compressed]:
             self._factors[layout.number] = factors
+
+
+def _limit_blas_threads() -> Callable[[], AbstractContextManager[object]]:
+    """Return a function whose context limits NumPy to the threads of this rank; others would wait for each other."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return nullcontext
+    return partial(ThreadpoolController().limit, limits=world().threads, user_api="blas")

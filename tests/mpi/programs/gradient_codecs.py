@@ -24,7 +24,7 @@ SHAPES = [(60, 41), (41,), (3, 3, 20, 16), (), (30, 80), (80,)]
 COMPRESSED = (0, 2, 4)
 """Layers that are large enough for both codecs."""
 KINDS = ("ternary", "powersgd")
-SHARE = np.float32(1 / size)
+SHARE = 1 / size
 
 
 def codec(name, call=call_blocking, **settings):

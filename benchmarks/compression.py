@@ -1,0 +1,50 @@
+"""Benchmark of the codecs of gradients between two hosts: time of a sum, and bytes on the network.
+
+    python benchmarks/compression.py --model resnet50 --rates norate 10gbit 1gbit 100mbit
+
+The hosts are namespaces of this machine (tests/cluster, which needs root), and share its cores; the bytes are those
+that the interface of the first host sends. All codecs take turns in one job, and ratios are to float32 in the same job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.training.launch import launch_on_hosts  # noqa: E402
+from tests.cluster import Cluster, Config, unavailable_reason  # noqa: E402
+
+RATES = ("norate", "10gbit", "1gbit", "100mbit")
+
+
+def main() -> None:
+    """Measure all codecs at each rate."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="resnet50", help="a network of the workload resnet50")
+    parser.add_argument("--rates", nargs="+", default=RATES, metavar="RATE", help="rates of the link, as of tc(8)")
+    parser.add_argument("--rounds", type=int, default=5, help="sums in each codec")
+    args = parser.parse_args()
+    if reason := unavailable_reason():
+        sys.exit(f"SKIP: {reason}")
+    with Cluster(Config("bench", accounting=False)) as cluster:
+        launch = launch_on_hosts(cluster.environ)
+        for rate in args.rates:
+            for node in cluster.nodelist:
+                cluster.link(node, rate)
+            found = launch(2, "codec_rounds.py", args.model, args.rounds)
+            megabytes = found["numbers"] * 4 / 1e6
+            link = rate.replace("norate", "no limit")
+            print(f"\n{args.model}, {megabytes:.0f} MB of gradients, 2 hosts, links of {link}")
+            print(f"{'codec':12}{'MB sent':>10}{'of float32':>12}{'ms':>10}{'of float32':>12}")
+            seconds, sent = found["codecs"]["none"]
+            for codec, (codec_seconds, codec_sent) in found["codecs"].items():
+                ratios = f"1/{sent / codec_sent:.1f}", f"1/{seconds / codec_seconds:.1f}"
+                print(f"{codec:12}{codec_sent / 1e6:10.2f}{ratios[0]:>12}{codec_seconds * 1e3:10.0f}{ratios[1]:>12}")
+
+
+if __name__ == "__main__":
+    main()
