@@ -63,7 +63,7 @@ def pack_numbers(numbers: Array, levels: int) -> Array:
     """
     count = values_per_word(levels)
     size = ceil(numbers.size / count)
-    digits = np.zeros((count, size), numbers.dtype)
+    digits: Array = np.zeros((count, size), numbers.dtype)
     digits.reshape(-1)[: numbers.size] = numbers
     words = np.zeros(size, np.uint64)
     for row in digits:

@@ -81,7 +81,7 @@ class TernaryAllReduce(LayerwiseAllReduce):
             return float(largest)
         mean = values.mean(dtype=np.float64)
         variance = float(np.dot(values, values)) / values.size - mean**2
-        return min(float(largest), self.clip_factor * max(variance, 0) ** 0.5)
+        return float(min(largest, self.clip_factor * max(variance, 0) ** 0.5))
 
     def _generator(self, layout: Layout) -> np.random.Generator:
         key = self.seed, self.comm.rank, layout.number, layout.steps
