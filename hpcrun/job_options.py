@@ -297,21 +297,27 @@ class JobOptions:
         )
         self._require_valid_compression()
 
-    def _require_valid_compression(self) -> None:
-        """Refuse invalid values of the options about gradients, and those that the codec does not use."""
-        _require_choice("--compress", self.compress, CODECS, "hpcrun has no such codec")
+    def require_codec(self) -> None:
+        """Refuse options about gradients that the codec does not use.
+
+        Raises:
+            HpcrunError: An option has no effect.
+        """
         users = {
             "clip_factor": ("ternary",),
             "powersgd_rank": ("powersgd",),
             **dict.fromkeys(("min_size", "float_last_layer", "float_every", "error_feedback"), ("ternary", "powersgd")),
         }
-        for one in fields(JobOptions):
-            if one.name not in users or getattr(self, one.name) == one.default:
-                continue
-            flag, codecs = one.metadata["option"].flag, users[one.name]
-            if self.compress not in codecs:
+        declared = {one.name: one for one in fields(JobOptions)}
+        for name, codecs in users.items():
+            if getattr(self, name) != declared[name].default and self.compress not in codecs:
+                flag = declared[name].metadata["option"].flag
                 needed = " or ".join(f"--compress={codec}" for codec in codecs)
                 raise HpcrunError(f"{flag} has no effect without {needed}", hint=f"give {needed}, too, or omit {flag}")
+
+    def _require_valid_compression(self) -> None:
+        """Refuse invalid values of the options about gradients."""
+        _require_choice("--compress", self.compress, CODECS, "hpcrun has no such codec")
         if self.clip_factor is not None and not (isinstance(self.clip_factor, int | float) and self.clip_factor >= 0):
             hint = "2.5 clips gradients to 2.5 standard deviations, 0 leaves them as they are"
             raise HpcrunError(f"--clip-factor={self.clip_factor}: not a number from 0", hint=hint)

@@ -167,6 +167,7 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
         *_warn_of_missing_gpus(spec),
         *_warn_of_ignored_option(spec),
         *_warn_of_unexpanded_variables(spec),
+        *_warn_of_unused_codec(spec),
         *_warn_of_unknown_copies(spec),
         *job_program.find_warnings(spec),
         *job_software.container_warnings(spec),
@@ -285,6 +286,13 @@ def _warn_of_unexpanded_variables(spec: JobSpec) -> tuple[str, ...]:
     if name == "PATH":
         raise HpcrunError(problem, hint=hint)
     return (f"{problem}\nHINT: {hint}",)
+
+
+def _warn_of_unused_codec(spec: JobSpec) -> tuple[str, ...]:
+    """Return a warning about --compress for ranks that another library than hpcrun.train connects."""
+    if spec.compress in (None, "none") or spec.framework in ("auto", "hpcrun"):
+        return ()
+    return (f"--compress={spec.compress} has no effect: only hpcrun.train reads it, not {spec.framework}",)
 
 
 def _warn_of_unknown_copies(spec: JobSpec) -> tuple[str, ...]:

@@ -104,6 +104,7 @@ def plan(
     run_dir = run_creation.new_run_directory(run_root, job_placement.resources.job_name or program.name)
     snapshot, snapshot_warnings = _plan_snapshot(request, job_placement.site, commands, run_dir, copied_snapshot)
     spec = build_spec(request, job_placement, commands, run_dir, snapshot)
+    spec.require_codec()
     job_program.require_one_word(spec)
     job_program.require_one_launcher(spec)
     script = render(spec)

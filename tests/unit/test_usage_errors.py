@@ -517,3 +517,29 @@ def test_a_variable_that_no_shell_expands_is_a_warning(cli):
     assert "WARNING: -x DATA=$HOME/data: the text is exported as it is" in err
     assert 'HINT: in double quotes, your shell replaces them here: -x "DATA=$HOME/data"\n' in err
     assert "is exported" not in cli("submit", "--site", "slurm", "--dry-run", "-x", "PRICE=5$", "--", "true")[2]
+
+
+def test_a_codec_that_the_ranks_do_not_use_is_a_warning(cli):
+    line = ("submit", "--site", "slurm", "--dry-run", "-n", "2", "--compress", "ternary")
+    assert "WARNING: --compress=ternary has no effect" in cli(*line, "--framework", "torch", "--", "true")[2]
+    assert "has no effect" not in cli(*line, "lenet5")[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "hint"),
+    [
+        ("--compress=ternry", "--compress=ternry: hpcrun has no such codec", "did you mean ternary?"),
+        ("--clip-factor=3", "--clip-factor has no effect without --compress=ternary", "give --compress=ternary, too"),
+        ("--min-size=9 --compress=bf16", "without --compress=ternary or --compress=powersgd", "or omit --min-size"),
+        ("--compress=ternary --clip-factor=-1", "--clip-factor=-1.0: not a number from 0", "2.5 clips gradients"),
+        ("--compress=powersgd --powersgd-rank=0", "--powersgd-rank=0: not a whole number from 1", "four columns"),
+        ("--compress=ternary --float-every=-2", "--float-every=-2: not a whole number from 0", "0 none"),
+    ],
+)
+def test_wrong_options_of_codecs_are_refused(cli, options, error, hint):
+    code, out, err = cli("submit", "--site", "slurm", "--dry-run", "-n", "2", *options.split(), "lenet5")
+    assert (code, out) == (2, "")
+    message, _, advice = err.partition("\nHINT: ")
+    assert message.startswith("ERROR: ")
+    assert error in message
+    assert hint in advice

@@ -68,8 +68,9 @@ class TernaryAllReduce(LayerwiseAllReduce):
                 self._keep_residual(layer, scales[index], layer_codes, layout.residuals[index])
         sums = self._sum_codes(codes)
         for index, layer in enumerate(layout.compressed):
-            np.multiply(sums[ends[index] : ends[index + 1]].reshape(layer.shape), scales[index], out=layer)
-            if not np.isfinite(scales[index]):
+            if np.isfinite(scales[index]):
+                np.multiply(sums[ends[index] : ends[index + 1]].reshape(layer.shape), scales[index], out=layer)
+            else:
                 layer.fill(np.nan)  # a rank has a number that is not finite
 
     def _limit(self, values: Array) -> float:
