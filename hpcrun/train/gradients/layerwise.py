@@ -129,10 +129,11 @@ class LayerwiseAllReduce(AllReduce):
         return [np.array([layout.steps, len(layout.residuals)]), *layout.residuals]
 
     def restore_layout(self, layout: Layout, arrays: Sequence[Array]) -> None:
-        """Restore the state of a chunk."""
-        layout.steps = int(arrays[0][0])
-        for residual, value in zip(layout.residuals, arrays[1:], strict=False):
-            residual[...] = value
+        """Restore the state of a chunk; residuals of other layers, as of another --min-size, are left out."""
+        layout.steps, count = map(int, arrays[0])
+        residuals = arrays[1 : 1 + count]
+        if [residual.shape for residual in residuals] == [residual.shape for residual in layout.residuals]:
+            layout.residuals = [np.array(residual) for residual in residuals]
 
     def state(self) -> list[Array]:
         """Return the state that this rank keeps between steps: the number of arrays of each chunk, then the arrays."""

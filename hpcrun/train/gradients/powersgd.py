@@ -42,8 +42,10 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
 
     def is_compressible(self, layer: Array) -> bool:
         """Return whether a layer is a matrix that is larger than its factors."""
-        rows, columns = layer.size // max(layer.shape[-1], 1) if layer.ndim else 1, layer.shape[-1] if layer.ndim else 1
-        return layer.ndim > 1 and super().is_compressible(layer) and self.rank * (rows + columns) < layer.size
+        if layer.ndim < 2 or not super().is_compressible(layer):
+            return False
+        columns = layer.shape[-1]
+        return bool(self.rank * (layer.size / columns + columns) < layer.size)
 
     def sum_layers(self, layout: Layout) -> None:
         """Replace all layers by their sums over the ranks, and update the residuals. Collective."""
