@@ -32,12 +32,12 @@ _LEVEL_OPTIONS = "partition", "qos", "constraint", "account"
 """The options that select tables of a site file, in order; a table may set defaults of the later options."""
 
 
-def select_levels(requested_resources: Resources, site: Site, program: Resources) -> Resources:
+def select_levels(requested_resources: Resources, site: Site, program_defaults: Resources) -> Resources:
     """Return a job's partition (if the site has only one, by default this one), QoS, constraint and account."""
     selected_levels = Resources()
     for option in _LEVEL_OPTIONS:
         defaults = site.resolve(selected_levels).defaults
-        value = getattr(requested_resources.with_defaults(defaults).with_defaults(program), option)
+        value = getattr(requested_resources.with_defaults(defaults).with_defaults(program_defaults), option)
         if option == "partition" and len(site.partitions) == 1:
             value = value or next(iter(site.partitions))
         selected_levels = replace(selected_levels, **{option: value})

@@ -46,12 +46,18 @@ class SecondLauncherError(HpcrunError):
 
 
 def require_one_launcher(spec: JobSpec) -> None:
-    """Refuse a launcher as the program of several ranks, unless it starts only the ranks of its node.
+    """Refuse sbatch as a program, and a launcher of several ranks, unless it starts only the ranks of its node.
 
     Raises:
+        HpcrunError: The program submits a job.
         SecondLauncherError: The program is a launcher.
     """
-    name, ranks = Path(_command_line(spec)[0]).name, spec.resources.ranks
+    argv, ranks = _command_line(spec), spec.resources.ranks
+    name = Path(argv[0]).name
+    if name in {"sbatch", "salloc"}:
+        script = next((word for word in argv[1:] if word[:1] != "-" and ("." in word or "/" in word)), "PROGRAM")
+        hint = f"hpcrun submits the job: hpcrun submit -- {shlex.quote(script if '/' in script else f'./{script}')}"
+        raise HpcrunError(f"each rank would request another job by {name}", hint=hint)
     if name not in LAUNCHERS or ranks == 1 or (name in _LAUNCHERS_PER_NODE and ranks == spec.resources.nodes):
         return
     message = f"each of the {ranks} ranks would start {name}"

@@ -51,6 +51,8 @@ class _Parser(argparse.ArgumentParser):
             has_decimals = any("." in number for number in bounds.groups() if number)
             advice = "lists decimal numbers: 0.1,0.2" if has_decimals else f"writes whole numbers {range_text}"
             hint = f"a sweep {advice}; {hint}"
+        if parts := re.search(r"invalid float value: '(\d+),(\d+)'$", message):
+            hint = f"decimals follow a point: {parts[1]}.{parts[2]}; --sweep takes a list of values"
         if given := re.search(_FLAG_WITH_VALUE, message):
             raise _flag_with_value_error(self.prog, *given.groups())
         raise HpcrunError(f"{self.prog}: {message}", hint=hint)

@@ -1,4 +1,4 @@
-"""Reads from the text of a training script, without running it, which modules and strings it contains."""
+"""Static analysis of a training script: the modules that it imports, and the strings that it contains."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class EpochEnds(keras.callbacks.Callback):
 
 
 class LastStepEnd(keras.callbacks.Callback):
-    """Records the end of the last step."""
+    """Callback that records the time at which the last step ends."""
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002
         """Record the time; the logs are numbers, so the step has been computed."""

@@ -206,7 +206,7 @@ def _translate_option(words: Sequence[str], params: Sequence[Any], nodes: int) -
     option_name = next(
         (option for option, words in OPTIONS.items() if names & {*words.split()} and option in known_options), ""
     )
-    return shlex.split(assign(option_name, adapt(value, name, option_name, nodes))) if option_name else []
+    return shlex.split(assign(option_name, convert_value(value, name, option_name, nodes))) if option_name else []
 
 
 def _is_script(words: Sequence[str]) -> bool:
@@ -267,7 +267,7 @@ def count_ranks_per_node(argv: Sequence[str]) -> int:
     )
 
 
-def adapt(value: str, typed_option: str, option: str, nodes: int = 1) -> str:
+def convert_value(value: str, typed_option: str, option: str, nodes: int = 1) -> str:
     """Convert the value of another program's option to a value of hpcrun's option: ``--gres=gpu:4`` to ``4``.
 
     Args:

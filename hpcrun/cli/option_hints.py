@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli.batch_options import translate_resources
-from hpcrun.cli.job_lines import JobLine, adapt, assign, count_nodes, count_ranks_per_node
+from hpcrun.cli.job_lines import JobLine, assign, convert_value, count_nodes, count_ranks_per_node
 from hpcrun.cli.synonyms import ADVICE, OPTIONS, QUEUE_COMMAND, SBATCH_OPTIONS
 from hpcrun.errors import closest_match
 
@@ -65,7 +65,7 @@ def _synonym_hint(typed_option: str, synonym: str, value: str, argv: Sequence[st
     dashed, nodes = typed_option.replace("_", "-"), count_nodes(argv)
     if dashed == "--gpus-per-task" and value.isdigit():
         value = str(int(value) * count_ranks_per_node(argv))
-    suggestion = f"did you mean {assign(synonym, adapt(value, typed_option, synonym, nodes))}?"
+    suggestion = f"did you mean {assign(synonym, convert_value(value, typed_option, synonym, nodes))}?"
     if typed_option in {"--gpus", "-G"} and value in {"8", "12", "16", "24", "32"} and nodes == 1:  # of all nodes
         return f"{suggestion} on several nodes: --nodes={int(value) // 4} --gpus-per-node=4"
     # torchrun's --nproc-per-node counts processes, with or without GPUs
@@ -87,7 +87,7 @@ def _advise(typed_option: str, value: str, paths: Sequence[str], argv: Sequence[
     other_parts = [value_part for value_part in value.split(",") if value_part and not value_part.startswith("gpu")]
     if "hpcrun submit" in paths and typed_option == "--gres" and other_parts:
         gpus = [
-            adapt(value_part, typed_option, "--gpus-per-node")
+            convert_value(value_part, typed_option, "--gpus-per-node")
             for value_part in value.split(",")
             if value_part.startswith("gpu")
         ]

@@ -63,7 +63,7 @@ class AmbiguousError(HpcrunError):
     """
 
     def __init__(self, matches: Sequence[IdMatch]) -> None:
-        names = list(distinguish(matches))
+        names = list(format_unambiguous_ids(matches))
         descriptions = ", ".join(f"{name} ({match.runs[0].name})" for name, match in zip(names, matches, strict=True))
         hint = f"name one of them: {names[0]}; or set HPCRUN_SITE or SLURM_CONF"
         super().__init__(f"there are {len(matches)} jobs {matches[0].job_id}: {descriptions}", hint=hint)
@@ -79,7 +79,7 @@ def recorded_cluster(run: Run) -> Cluster:
     return Cluster(site.name, str(site.slurm_conf or run.submission.slurm_conf or ""))
 
 
-def distinguish(matches: Sequence[IdMatch]) -> Iterable[str]:
+def format_unambiguous_ids(matches: Sequence[IdMatch]) -> Iterable[str]:
     """Yield an unambiguous name for each submission: ``dee:8``, or its run directory."""
     sites = [match.cluster.site for match in matches]
     for match in matches:
@@ -160,7 +160,7 @@ def require_selected_cluster(matches: Iterable[IdMatch]) -> None:
     for match in matches:
         is_known = match.cluster.site if site else match.cluster.slurm_conf and match.cluster.site != "local"
         if is_known and not is_selected(match.cluster):
-            (name,) = distinguish([match])
+            (name,) = format_unambiguous_ids([match])
             raise HpcrunError(
                 f"job {match.job_id} ({match.runs[0].name}) is of site {match.cluster.site}, but "
                 + (f"HPCRUN_SITE is {site}" if site else f"SLURM_CONF is {conf}"),

@@ -58,7 +58,7 @@ def read_number(name: str, default: float, unit: str, hint: str) -> float:
         hint: The hint of the error message.
 
     Raises:
-        HpcrunError: The value is not a number, negative or infinite.
+        HpcrunError: The value is not a finite number from 0.
     """
     text = os.environ.get(name) or str(default)
     try:

@@ -1,4 +1,4 @@
-"""Finds nodes that do not run jobs because they are down, drained or reserved."""
+"""Detection of nodes that do not run jobs, because they are down, drained or reserved."""
 
 from __future__ import annotations
 

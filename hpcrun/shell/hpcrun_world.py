@@ -1,4 +1,4 @@
-"""Records whether rank 0 was in a world of all ranks, at the end of a process (`sitecustomize.py`).
+"""Hook at the end of a process that records whether rank 0 was connected to all ranks (`sitecustomize.py`).
 
 The record is the file `met` in the run directory, or `alone` with the reason, if its world was smaller, or if it
 trained a model or used MPI (see `hpcrun_check_world` in `outcome.bash`). Works with any version of Python.

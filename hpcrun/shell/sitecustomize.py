@@ -5,13 +5,13 @@ it starts (https://docs.python.org/3/library/site.html). It imports no module th
 except two small ones of this folder, works with any version of Python, and then imports the `sitecustomize` that it
 hides. At the end of a process, it
 
-- records whether rank 0 was in a world of all ranks (`hpcrun_world.py`);
+- records whether rank 0 was connected to all ranks, by MPI or another library (`hpcrun_world.py`);
 - ends a process whose exit code is not 0 before `MPI_Finalize`, which would wait for the other ranks, while they wait
   for this rank; the launcher then ends the other ranks. The failure is first recorded in `failed.jsonl`. If a signal
   has stopped all ranks, they end with `MPI_Finalize`: a message of this rank may not have reached another rank yet;
 - waits for a moment for the threads of torch.distributed.
 
-Programs that import `hpcrun.train` need neither of these hooks, unless they use the world of another library.
+`hpcrun.train` does the first two itself, for the ranks that it connects.
 `hpcrun_jax.py` lets `jax.distributed.initialize()` find this job's ranks.
 """
 

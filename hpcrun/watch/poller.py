@@ -37,7 +37,7 @@ class PollResult:
 
 
 class Poller:
-    """Polls the scheduler in a thread.
+    """A thread that polls the scheduler.
 
     Args:
         run: The job's run directory.

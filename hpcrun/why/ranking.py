@@ -192,7 +192,7 @@ def _is_in_exception(matches: Sequence[Match], facts: JobFacts) -> bool:
 
 
 def _is_earlier(match: Match, facts: JobFacts) -> bool:
-    """Return whether a message is not an exception, and the program continued until it raised an exception."""
+    """Return whether a message is an ordinary line, after which the program ran on until it raised its exception."""
     error = facts.python_error
     if not (error and error.kind == "own" and match.line) or _EXCEPTION.search(match.evidence.line):
         return False

@@ -483,6 +483,9 @@ def test_several_ranks_start_no_launcher(cli, options, program, meant):
         (["-x", "PATH=$PATH:/opt", "--", "true"], "-x PATH=$PATH:/opt: the text is exported", '-x "PATH=$PATH:/opt"'),
         (["lenet5", "-n", "128", "--", "--batch-size", "64"], "and the job has 128", "-- --batch-size=128 or more, or"),
         (["lenet5", "-n", "3", "--", "--batch-size", "2"], "and the job has 3", "or request at most 2 ranks"),
+        (["--", "sbatch", "-N", "2", "job.sh"], "each rank would request another job by sbatch", "submit -- ./job.sh"),
+        (["mlp", "--", "--width", "0,1"], "--width: invalid int value: '0,1'", "hpcrun workload show mlp"),
+        (["lenet5", "--", "--learning-rate", "0,1"], "invalid float value: '0,1'", "decimals follow a point: 0.1; "),
         (["resnet50", "--", "--xla", "True"], "resnet50: --xla True: the option takes no value", "write --xla\n"),
         (["resnet50", "--", "--xla=off"], "resnet50: --xla off: the option takes no value", "write --no-xla\n"),
     ],
@@ -543,3 +546,11 @@ def test_wrong_options_of_codecs_are_refused(cli, options, error, hint):
     assert message.startswith("ERROR: ")
     assert error in message
     assert hint in advice
+
+
+def test_a_file_that_is_no_site_file_is_refused(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n")
+    code, _, err = cli("site", "check", "./job.sh")
+    assert (code, err.partition("\n")[0]) == (2, "ERROR: ./job.sh is not a site file")
+    assert "HINT: a site file ends in .toml; hpcrun site init writes one for this cluster\n" in err

@@ -107,7 +107,7 @@ def measure(comm: Any, send_buffer: np.ndarray, step: int, iterations: int) -> d
 
     messages = [send_buffer[start : start + step] for start in range(0, len(send_buffer), step)]
 
-    def reduce() -> None:
+    def allreduce() -> None:
         for message in messages:
             comm.Allreduce(MPI.IN_PLACE, message)
 
@@ -116,12 +116,12 @@ def measure(comm: Any, send_buffer: np.ndarray, step: int, iterations: int) -> d
         for i in range(count):
             comm.Barrier()
             start = time.perf_counter()
-            reduce()
+            allreduce()
             seconds_of_rank[i] = time.perf_counter() - start
         comm.Allreduce(MPI.IN_PLACE, seconds_of_rank, MPI.MAX)  # the time of the slowest rank
         return seconds_of_rank
 
-    check(comm, send_buffer, reduce)
+    check(comm, send_buffer, allreduce)
     warmup_seconds = time_iterations(20 if send_buffer.nbytes <= 64 * KIB else 3)
     count = iterations or min(max(int(BUDGET_SECONDS / np.median(warmup_seconds)), 3), 1000)
     seconds = time_iterations(count)
@@ -139,14 +139,14 @@ def measure(comm: Any, send_buffer: np.ndarray, step: int, iterations: int) -> d
     return row
 
 
-def check(comm: Any, send_buffer: np.ndarray, reduce: Callable[[], None]) -> None:
+def check(comm: Any, send_buffer: np.ndarray, allreduce: Callable[[], None]) -> None:
     """Check the allreduce with integers, whose sums are exact in any order; then fill the array with zeros."""
     pattern = np.arange(2**16) % 251 + 1  # the values have a prime period, so that misplaced messages are detected
     weights = [rank % 7 + 1 for rank in range(comm.size)]
     blocks = [send_buffer[start : start + len(pattern)] for start in range(0, len(send_buffer), len(pattern))]
     for block in blocks:
         block[:] = pattern[: len(block)] * weights[comm.rank]
-    reduce()
+    allreduce()
     wrong_sums = sum(int(np.count_nonzero(block != pattern[: len(block)] * sum(weights))) for block in blocks)
     if wrong_sums:
         raise hpcrun.train.HpcrunError(

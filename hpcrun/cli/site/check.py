@@ -69,6 +69,9 @@ def _expand_folder(name: str) -> list[str]:
     from hpcrun.sites import loader
 
     folder = Path(paths.expand_user(name))
+    if folder.is_file() and folder.suffix != ".toml":
+        hint = "a site file ends in .toml; hpcrun site init writes one for this cluster"
+        raise HpcrunError(f"{name} is not a site file", hint=hint)
     if name in loader.list_site_files(paths.config_layers()) or not folder.is_dir():
         return [name]
     files = [str(file) for file in sorted(folder.resolve().glob("*.toml"))]

@@ -47,7 +47,7 @@ def init(
     discover_site = {"slurm": discover.discover_slurm_site, "local": discover.discover_local_site}.get(scheduler)
     if discover_site is None:
         raise HpcrunError(f"--scheduler={scheduler}: hpcrun knows slurm and local", hint="see hpcrun site init --help")
-    target = None if str(file) == "-" else _find_target(name, file, force=force)
+    target = None if str(file) == "-" else _choose_site_file(name, file, force=force)
     text = discover_site(name, output.message)
     if not target:
         print(text, end="")
@@ -83,7 +83,7 @@ def _print_site_in_use(name: str) -> None:
             output.message(f"used here: {loaded_site.site.name} ({loaded_site.chosen_by}); {options}")
 
 
-def _find_target(name: str, file: Path | None, *, force: bool) -> Path:
+def _choose_site_file(name: str, file: Path | None, *, force: bool) -> Path:
     """Return the path of the new site file.
 
     Raises:

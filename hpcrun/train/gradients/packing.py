@@ -1,4 +1,4 @@
-"""Packs small whole numbers into few bits."""
+"""Bit packing of small integers."""
 
 from __future__ import annotations
 
@@ -46,44 +46,44 @@ def add_codes(packed: Array) -> Array:
     return sums.reshape(-1)
 
 
-def values_per_word(levels: int) -> int:
-    """Return how many numbers below a limit fit into a word of 64 bits."""
-    return int(WORD_BITS / log2(levels))
+def values_per_word(base: int) -> int:
+    """Return how many digits to a base fit into a word of 64 bits."""
+    return int(WORD_BITS / log2(base))
 
 
-def pack_numbers(numbers: Array, levels: int) -> Array:
-    """Pack whole numbers below a limit into words of 64 bits, as digits to the base of the limit.
+def pack_numbers(numbers: Array, base: int) -> Array:
+    """Pack integers into words of 64 bits, as digits to a base.
 
     Args:
-        numbers: (n,), whole numbers from 0.
-        levels: The limit.
+        numbers: (n,), integers from 0 to base - 1.
+        base: The base.
 
     Returns:
         The words, uint64.
     """
-    count = values_per_word(levels)
+    count = values_per_word(base)
     size = ceil(numbers.size / count)
     digits: Array = np.zeros((count, size), numbers.dtype)
     digits.reshape(-1)[: numbers.size] = numbers
     words = np.zeros(size, np.uint64)
     for row in digits:
-        words *= np.uint64(levels)
+        words *= np.uint64(base)
         words += row
     return words
 
 
-def unpack_numbers(words: Array, levels: int, size: int) -> Array:
+def unpack_numbers(words: Array, base: int, size: int) -> Array:
     """Return the numbers that `pack_numbers` packed into words.
 
     Args:
         words: The words, uint64.
-        levels: The limit of the numbers.
+        base: The base, of which the numbers are digits.
         size: How many numbers there are.
 
     Returns:
         (size,), uint16.
     """
-    digits = np.empty((values_per_word(levels), words.size), np.uint16)
+    digits = np.empty((values_per_word(base), words.size), np.uint16)
     for row in reversed(digits):
-        words, row[:] = np.divmod(words, np.uint64(levels))
+        words, row[:] = np.divmod(words, np.uint64(base))
     return digits.reshape(-1)[:size]

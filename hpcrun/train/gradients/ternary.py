@@ -115,8 +115,8 @@ class TernaryAllReduce(LayerwiseAllReduce):
         ranks = self.comm.size
         if not codes.size:
             return codes.astype(np.int16)
-        levels = 2 * ranks + 1
-        sharded_bits = (ranks - 1) / ranks * (2 + WORD_BITS / values_per_word(levels))  # sent for each code
+        base = 2 * ranks + 1
+        sharded_bits = (ranks - 1) / ranks * (2 + WORD_BITS / values_per_word(base))  # sent for each code
         if (ranks - 1) * 2 <= sharded_bits:
             packed = pack_codes(np.concatenate([codes, np.ones(-codes.size % 4, np.uint8)]))
             received = np.empty((ranks, packed.size), np.uint8)
@@ -128,10 +128,10 @@ class TernaryAllReduce(LayerwiseAllReduce):
         outgoing = np.stack([pack_codes(shard) for shard in padded])  # (ranks, size / 4)
         incoming = np.empty_like(outgoing)
         self.call(self.comm, "Alltoall", outgoing, incoming)
-        words = pack_numbers(add_codes(incoming), levels)
+        words = pack_numbers(add_codes(incoming), base)
         all_words = np.empty((ranks, words.size), words.dtype)
         self.call(self.comm, "Allgather", words, all_words)
-        sums = np.concatenate([unpack_numbers(row, levels, size) for row in all_words])
+        sums = np.concatenate([unpack_numbers(row, base, size) for row in all_words])
         return _centre(sums[: codes.size], ranks)
 
 

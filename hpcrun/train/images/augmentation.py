@@ -68,10 +68,10 @@ def central_windows(shapes: Array, size: int) -> Array:
     return np.column_stack([(shapes - sides[:, None]) // 2, sides, sides])
 
 
-def _random_windows(shapes: Array, draws: Array, area: float, boxes: Array | None) -> Array:
+def _random_windows(shapes: Array, draws: Array, min_area_fraction: float, boxes: Array | None) -> Array:
     """Return the first random window of each image that fits into it (GoogLeNet, arXiv:1409.4842, section 6)."""
     height, width = shapes.T[..., None].astype(float)  # (b, 1)
-    crop_area = height * width * (area + (1 - area) * draws[..., 0])  # (b, attempts)
+    crop_area = height * width * (min_area_fraction + (1 - min_area_fraction) * draws[..., 0])  # (b, attempts)
     ratio = np.exp(np.log(3 / 4) + np.log(16 / 9) * draws[..., 1])
     rows, columns = np.maximum(np.round(np.sqrt([crop_area / ratio, crop_area * ratio])), 1)
     top, left = np.floor(draws[..., 2] * (height - rows + 1)), np.floor(draws[..., 3] * (width - columns + 1))
