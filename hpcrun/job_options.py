@@ -188,7 +188,7 @@ class JobOptions:
     clip_factor: float | None = _option(
         None,
         "--clip-factor",
-        "ternary: clip gradients to so many standard deviations (0: not at all); default: 2.5.",
+        "Standard deviations to which ternary clips gradients (0: not at all); default: 2.5.",
         "C",
         variable="HPCRUN_CLIP_FACTOR",
         panel=_COMPRESSION_PANEL,
@@ -196,7 +196,7 @@ class JobOptions:
     powersgd_rank: int | None = _option(
         None,
         "--powersgd-rank",
-        "powersgd: rank of the matrices that are sent; default: 4.",
+        "Rank of the matrices that powersgd sends; default: 4.",
         "R",
         variable="HPCRUN_POWERSGD_RANK",
         panel=_COMPRESSION_PANEL,
@@ -204,7 +204,7 @@ class JobOptions:
     min_size: int | None = _option(
         None,
         "--min-size",
-        "ternary, powersgd: smallest layer to compress, in numbers; default: 2048.",
+        "Smallest layer that ternary and powersgd compress, in numbers; default: 2048.",
         "N",
         variable="HPCRUN_MIN_SIZE",
         panel=_COMPRESSION_PANEL,
@@ -212,14 +212,14 @@ class JobOptions:
     float_last_layer: bool = _option(
         False,
         "--float-last-layer",
-        "ternary, powersgd: send the last layer unrounded.",
+        "Send the last layer unrounded (ternary, powersgd).",
         variable="HPCRUN_FLOAT_LAST_LAYER",
         panel=_COMPRESSION_PANEL,
     )
     float_every: int | None = _option(
         None,
         "--float-every",
-        "ternary, powersgd: send every Nth step unrounded (0: none); default: 0.",
+        "Send every Nth step unrounded (ternary, powersgd; 0: none); default: 0.",
         "N",
         variable="HPCRUN_FLOAT_EVERY",
         panel=_COMPRESSION_PANEL,
@@ -227,7 +227,7 @@ class JobOptions:
     error_feedback: bool | None = _option(
         None,
         "--error-feedback/--no-error-feedback",
-        "ternary, powersgd: add what was not sent to the next step; default: with powersgd.",
+        "Add what was not sent to the next step (ternary, powersgd); default: with powersgd.",
         variable="HPCRUN_ERROR_FEEDBACK",
         panel=_COMPRESSION_PANEL,
     )

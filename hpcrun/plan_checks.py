@@ -275,7 +275,7 @@ def _warn_of_unexpanded_variables(spec: JobSpec) -> tuple[str, ...]:
     Raises:
         HpcrunError: PATH would have no folder of the system, so that no job script works.
     """
-    literals = {name: value for name, value in spec.environment if re.search(r"\$(?:\{?[A-Za-z_]|\()", value)}
+    literals = {name: value for name, value in spec.environment if re.fullmatch(r"\S*\$(?:\{?[A-Za-z_]|\()\S*", value)}
     if not literals:
         return ()
     name = "PATH" if "PATH" in literals else next(iter(literals))

@@ -207,12 +207,12 @@ def test_data_that_only_nodes_have_are_not_refused(tmp_path, fake_slurm, cli):
     (["images"], (), '--data-dir="$HPCRUN_STAGED"/images'),
     (["images"], ("--data-dir", "images"), '--data-dir images --data-dir="$HPCRUN_STAGED"/images'),
     (["images"], ("--data-dir={staged}/images/small",), '--data-dir="$HPCRUN_STAGED"/images/small'),
-    (["images"], ("--data-dir", "/usr"), "--data-dir /usr"),
-    (["images", "labels"], ("--data-dir", "/usr"), "--data-dir /usr"),
+    (["images"], ("--data-dir", "./records"), "--data-dir ./records"),
+    (["images", "labels"], ("--data-dir", "./records"), "--data-dir ./records"),
 ])  # fmt: skip
 def test_a_workload_reads_its_staged_data(site, tmp_path, stage_in, args, expected):
-    for name in stage_in:
-        (tmp_path / name).mkdir()
+    for name in (*stage_in, "records/train"):
+        (tmp_path / name).mkdir(parents=True)
     planned = plan(*args, site=site, target="resnet50", stage_in=stage_in)
     assert planned.script.endswith(f"/train.py {expected}\n")
     assert planned.missing_data is None
