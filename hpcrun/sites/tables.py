@@ -114,7 +114,7 @@ class Modules:
 
 def _check_gpu_type(text: str) -> None:
     require_one_line(text)
-    if ":" in text:
+    if re.fullmatch(r"[\w.-]+:\d+", text):
         raise ValueError("a type has no number, such as a100; defaults.gpus_per_node is the number of GPUs")
 
 
