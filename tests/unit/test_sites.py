@@ -196,6 +196,7 @@ def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers)
         ('environment = ["A"]', 'expected a table: [environment], with lines NAME = "value"'),
         ('launcher.command = ["run", "{ranks}"]', 'expected a string: "run {ranks}"'),
         ("hosts = [1]", 'hosts = 1: expected a string, in quotes: "1"'),
+        ('gpu.type = "a100:4"', "gpu.type = 'a100:4': a type has no number, such as a100"),
         ('gpu.cpus = "four"', "gpu.cpus = 'four': expected a whole number"),
         ("defaults.nodes = 1.5", "defaults.nodes = 1.5: expected a whole number"),
         ('snapshot = "maybe"', "snapshot = 'maybe': expected true or false"),
