@@ -1,6 +1,6 @@
 """Sums the gradients of a network in each codec in turn; rank 0 prints the time and the bytes that it sent.
 
-mpiexec -n 2 python benchmarks/training/codec_rounds.py resnet50 5
+Run it with mpiexec; its arguments are the name of the network and the number of rounds.
 """
 
 from __future__ import annotations
