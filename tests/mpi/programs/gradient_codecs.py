@@ -11,7 +11,7 @@ from cases import compiled, data, network, weights
 from checks import run_checks
 
 import hpcrun.train
-from hpcrun import job_options
+from hpcrun import compression_options
 from hpcrun.train.gradients.allreduce import call_blocking, call_polling
 from hpcrun.train.gradients.codecs import CODECS
 from hpcrun.train.gradients.layerwise import LayerwiseAllReduce
@@ -64,7 +64,7 @@ def assert_close(found, expected, tolerance=1e-5):
 
 
 def check_the_command_line_has_all_codecs():
-    assert tuple(CODECS) == job_options.CODECS
+    assert tuple(CODECS) == compression_options.CODECS
 
 
 def check_sums_have_the_same_bits_on_all_ranks():

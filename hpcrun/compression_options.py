@@ -1,0 +1,117 @@
+"""Options of a job about the gradients that its ranks send."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from hpcrun.errors import HpcrunError
+from hpcrun.frozen import frozen
+from hpcrun.job_option import declare_option, require_choice, require_whole_number
+
+CODECS = ("none", "fp16", "bf16", "ternary", "powersgd")
+_PANEL = "Compression of gradients"
+
+
+@frozen(kw_only=True)
+class CompressionOptions:
+    """Options about the gradients that ranks send; None stands for the default.
+
+    Attributes:
+        compress: The codec in which ranks send gradients; None for none.
+        clip_factor: Standard deviations to which ``ternary`` clips gradients; 0 for no clipping.
+        powersgd_rank: The rank of the matrices that ``powersgd`` sends.
+        min_size: The smallest layer, in numbers, that ``ternary`` and ``powersgd`` compress.
+        float_last_layer: Whether the last layer is sent unrounded.
+        float_every: Number of steps after which one is sent unrounded; 0 for never.
+        error_feedback: Whether a rank adds what it has not sent to the gradients of the next step; None for the default
+            of the codec.
+    """
+
+    compress: str | None = declare_option(
+        None,
+        "--compress",
+        "Codec in which ranks send gradients: none, fp16, bf16, ternary or powersgd; default: none.",
+        "CODEC",
+        convert=lambda value: value and value.lower(),
+        variable="HPCRUN_COMPRESS",
+        panel=_PANEL,
+    )
+    clip_factor: float | None = declare_option(
+        None,
+        "--clip-factor",
+        "Standard deviations to which ternary clips gradients (0: not at all); default: 2.5.",
+        "C",
+        variable="HPCRUN_CLIP_FACTOR",
+        panel=_PANEL,
+    )
+    powersgd_rank: int | None = declare_option(
+        None,
+        "--powersgd-rank",
+        "Rank of the matrices that powersgd sends; default: 4.",
+        "R",
+        variable="HPCRUN_POWERSGD_RANK",
+        panel=_PANEL,
+    )
+    min_size: int | None = declare_option(
+        None,
+        "--min-size",
+        "Smallest layer that ternary and powersgd compress, in numbers; default: 2048.",
+        "N",
+        variable="HPCRUN_MIN_SIZE",
+        panel=_PANEL,
+    )
+    float_last_layer: bool = declare_option(
+        False,
+        "--float-last-layer",
+        "Send the last layer unrounded (ternary, powersgd).",
+        variable="HPCRUN_FLOAT_LAST_LAYER",
+        panel=_PANEL,
+    )
+    float_every: int | None = declare_option(
+        None,
+        "--float-every",
+        "Send every Nth step unrounded (ternary, powersgd; 0: none); default: 0.",
+        "N",
+        variable="HPCRUN_FLOAT_EVERY",
+        panel=_PANEL,
+    )
+    error_feedback: bool | None = declare_option(
+        None,
+        "--error-feedback/--no-error-feedback",
+        "Add what was not sent to the next step (ternary, powersgd); default: with powersgd.",
+        variable="HPCRUN_ERROR_FEEDBACK",
+        panel=_PANEL,
+    )
+
+    def require_codec(self) -> None:
+        """Refuse options about gradients that the codec does not use.
+
+        Raises:
+            HpcrunError: An option has no effect.
+        """
+        users = {
+            "clip_factor": ("ternary",),
+            "powersgd_rank": ("powersgd",),
+            **dict.fromkeys(("min_size", "float_last_layer", "float_every", "error_feedback"), ("ternary", "powersgd")),
+        }
+        declared = {one.name: one for one in fields(CompressionOptions)}
+        for name, codecs in users.items():
+            if getattr(self, name) != declared[name].default and self.compress not in codecs:
+                flag = declared[name].metadata["option"].flag
+                needed = " or ".join(f"--compress={codec}" for codec in codecs)
+                raise HpcrunError(f"{flag} has no effect without {needed}", hint=f"give {needed}, too, or omit {flag}")
+
+    def require_valid_compression(self) -> None:
+        """Refuse invalid values of the options about gradients."""
+        require_choice("--compress", self.compress, CODECS, "hpcrun has no such codec")
+        if self.clip_factor is not None and not (isinstance(self.clip_factor, int | float) and self.clip_factor >= 0):
+            hint = "2.5 clips gradients to 2.5 standard deviations, 0 leaves them as they are"
+            raise HpcrunError(f"--clip-factor={self.clip_factor}: not a number from 0", hint=hint)
+        for flag, value, minimum, example in (
+            ("--powersgd-rank", self.powersgd_rank, 1, "4 sends matrices of four columns and rows"),
+            ("--min-size", self.min_size, 0, "2048 sends smaller layers unrounded"),
+            ("--float-every", self.float_every, 0, "100 sends every 100th step unrounded, 0 none"),
+        ):
+            require_whole_number(
+                f"{flag}={value}: not a whole number from {minimum}", value, hint=example, minimum=minimum
+            )
