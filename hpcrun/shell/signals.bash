@@ -30,11 +30,14 @@ hpcrun_trap_signals() {
     trap '' HUP INT TERM
     exec >/dev/null 2>&1
     read -r _
-    command grep -q '"ended": [0-9]' "$HPCRUN_RUN_DIR/exit.json" || {
-      hpcrun_record 137 'the job script was killed by SIGKILL' "$(command date +%s)"
-      kill -s TERM -- "-$$"
-      hpcrun_end_orphans
-    }
+    read -r hpcrun_text <"$HPCRUN_RUN_DIR/exit.json"
+    case $hpcrun_text in
+      *'"ended": '[0-9]*) exit ;;
+      *'"ended": null'*) hpcrun_write_record "${hpcrun_text/'"ended": null'/"\"ended\": $(command date +%s)"}" ;;  # it was being stopped
+      *) hpcrun_record 137 'the job script was killed by SIGKILL' "$(command date +%s)" ;;
+    esac
+    kill -s TERM -- "-$$"
+    hpcrun_end_orphans
   )
   hpcrun_alive_reader=$!
 }

@@ -285,6 +285,18 @@ def test_a_script_that_is_killed_is_recorded_though_its_ranks_live_on(job):
     assert (job.record()["exit_code"], job.record()["reason"]) == (137, "the job script was killed by SIGKILL")
 
 
+def test_a_script_that_is_killed_while_it_is_being_stopped_keeps_the_reason(job):
+    words = "@rank sh -c 'trap : TERM; echo ready; while [ ! -e go ]; do sleep 0.05; done'"
+    with job.started(job.script(f"cd {job.folder}", words=words)) as process:
+        wait_until(lambda: "ready" in process.stdout.readline())
+        os.kill(process.pid, signal.SIGTERM)
+        wait_until(lambda: "stopped" in (job.run / "exit.json").read_text())
+        os.kill(process.pid, signal.SIGKILL)
+        record = wait_until(lambda: (record := job.record())["ended"] and record)
+        (job.folder / "go").touch()
+    assert (record["exit_code"], record["reason"]) == (143, "stopped by SIGTERM")
+
+
 @pytest.mark.parametrize(("name", "number"), [("TERM", 15), ("INT", 2), ("HUP", 1)])
 def test_a_stop_in_a_sites_strict_setup_is_recorded(job, name, number):
     setup = ("set -euo pipefail", "wait() { :; }; kill() { :; }", "echo ready", "while :; do sleep 0.05; done")
