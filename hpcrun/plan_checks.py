@@ -1,24 +1,18 @@
-"""Checks a planned job before its run directory exists: refuses the job, or returns warnings."""
+"""Checks a planned job before its run directory exists: refuses what cannot work."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from importlib.util import find_spec
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import distribution, job_program, job_software, launchers, staging, workload_data
-from hpcrun.errors import HpcrunError, closest_match, pluralize
-from hpcrun.job_options import STAGED_PLACEHOLDER
+from hpcrun import launchers, staging, workload_data
+from hpcrun.errors import HpcrunError
 from hpcrun.launchers.variables import data_variable
 from hpcrun.nodelist import expand_nodelist
-from hpcrun.paths import missing_layers
-from hpcrun.resources import parse_time
-from hpcrun.sites import project
 from hpcrun.sites.lint import mpi
 
 if TYPE_CHECKING:
@@ -30,13 +24,6 @@ if TYPE_CHECKING:
     from hpcrun.sites.loader import LoadedSite
     from hpcrun.spec import JobSpec
     from hpcrun.spec_builder import Commands
-
-WARNED_RANKS_PER_CORE, MAX_RANKS_PER_CORE = 8, 100
-"""Ranks per core of this host, without a scheduler, above which hpcrun warns of a job, and above which it refuses a
-job."""
-
-SHORT_LIMIT_SECONDS = 600
-"""Time limit in seconds below which a requeued job spends much of its time on starting."""
 
 
 def require_site_can_run(loaded_site: LoadedSite, placement: Placement) -> None:
@@ -155,152 +142,3 @@ def find_missing_data(commands: Commands, spec: JobSpec, script: str) -> HpcrunE
         ):
             return error
     return None
-
-
-def find_warnings(spec: JobSpec) -> tuple[str, ...]:
-    """Return all warnings to print before a job is submitted."""
-    return (
-        *_warn_of_short_time_limit(spec),
-        *_warn_of_too_many_ranks(spec),
-        *_warn_of_ranks_that_train_alone(spec),
-        *_warn_of_fit_under_strategies(spec),
-        *_warn_of_missing_gpus(spec),
-        *_warn_of_ignored_option(spec),
-        *_warn_of_unexpanded_variables(spec),
-        *_warn_of_unused_codec(spec),
-        *_warn_of_unknown_copies(spec),
-        *job_program.find_warnings(spec),
-        *job_software.container_warnings(spec),
-        *_warn_of_unused_templates(spec),
-        *missing_layers(),
-        *project.project_warnings(),
-    )
-
-
-def _warn_of_short_time_limit(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning if the time limit leaves a requeued job little time for work."""
-    limit = parse_time(spec.resources.time) if spec.max_requeue and spec.resources.time else inf
-    if limit >= SHORT_LIMIT_SECONDS:
-        return ()
-    run_seconds = limit - min(spec.site.restart.signal_seconds, limit / 4)
-    return (f"of --time={spec.resources.time}, each start has {run_seconds:.0f} s, and TensorFlow's own takes some",)
-
-
-def _warn_of_too_many_ranks(spec: JobSpec) -> tuple[str, ...]:
-    """Warn of many more ranks than cores on this host, or refuse them."""
-    cores, ranks = len(os.sched_getaffinity(0)), spec.resources.ranks
-    if spec.transport != "host" or ranks <= WARNED_RANKS_PER_CORE * cores:
-        return ()
-    warning = f"{pluralize(ranks, 'rank')} would share the {pluralize(cores, 'core')} of this host"
-    hint = f"give --ntasks={cores}; --site=NAME submits to a cluster, hpcrun run --hostfile=FILE runs on more hosts"
-    if ranks > MAX_RANKS_PER_CORE * cores:
-        raise HpcrunError(warning, hint=hint)
-    return (f"{warning}\nHINT: {hint}",)
-
-
-def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning if each rank would train a separate model; with --strict, raise an error."""
-    if not spec.trains_alone:
-        return ()
-    warning = (
-        f"each of the {spec.resources.ranks} ranks would train alone: the script names neither hpcrun.train nor "
-        "another library that connects ranks"
-    )
-    hint = "model = hpcrun.train.Model(model) shares the work between them (docs/training.md); or request one rank"
-    if spec.strict:
-        raise HpcrunError(f"--strict: {warning}", hint=hint)
-    return (f"{warning}\nHINT: {hint}",)
-
-
-def _warn_of_fit_under_strategies(spec: JobSpec) -> tuple[str, ...]:
-    """Warn of a script that needs Keras 2, unless the job uses Keras 2."""
-    names = {*dict(spec.environment), *spec.site.environment, *os.environ}
-    if "TF_USE_LEGACY_KERAS" in names or spec.framework != "tensorflow":
-        return ()
-    if not distribution.fits_under_strategy(spec.argv, spec.directory):
-        return ()
-    warning = "the script calls fit under a strategy for several workers, which fails with Keras 3"
-    alternatives = (
-        "-x TF_USE_LEGACY_KERAS=1 and pip install tf_keras; or model = hpcrun.train.Model(model), or a custom loop"
-    )
-    return (f"{warning}\nHINT: {alternatives} (docs/strategies.md)",)
-
-
-def _warn_of_missing_gpus(spec: JobSpec) -> tuple[str, ...]:
-    """Warn if scripts that select a GPU by the local rank run on more ranks per node than the node has GPUs."""
-    ranks, gpus = spec.resources.ntasks_per_node or 1, spec.resources.gpus
-    if spec.framework not in {"torch", "horovod"} or spec.gpus_visible != "node" or not 0 < gpus < ranks:
-        return ()
-    warning = f"{ranks} ranks per node have {pluralize(gpus, 'GPU')}: each rank of {spec.framework} needs its own GPU"
-    return (f"{warning}\nHINT: --ntasks-per-node={gpus} starts one rank per GPU; --no-gpu runs the ranks on the CPU",)
-
-
-def _warn_of_ignored_option(spec: JobSpec) -> tuple[str, ...]:
-    """Warn of an option in a comment of the script, where hpcrun does not read it."""
-    if not (option := distribution.find_ignored_option(spec.argv, spec.directory)):
-        return ()
-    warning = f"# hpcrun: {option} in the script is ignored: hpcrun reads only framework=NAME there"
-    name_and_value = "=".join(re.split(r"[ =:]+", option.lstrip("-"), maxsplit=1))
-    return (f"{warning}\nHINT: give it on the command line: --{name_and_value}",)
-
-
-def _warn_of_unused_templates(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning about each template that no template includes, and that replaces no template of hpcrun."""
-    if len(spec.template_folders) < 2:
-        return ()
-    *layers, shipped_files = ([*folder.glob("*.j2")] for folder in spec.template_folders)
-    known_names = sorted({f"{spec.scheduler}.sh.j2", *(file.name for file in shipped_files)})
-    own_files = [file for files in layers for file in files]
-    texts_by_file = {file: file.read_text(encoding="utf-8", errors="replace") for file in own_files}
-    unused_files = [
-        file
-        for file in own_files
-        if file.name not in known_names
-        and not any(file.name in text for other, text in texts_by_file.items() if other != file)
-    ]
-    return tuple(
-        f"no job script uses {file}; "
-        + (
-            f"did you mean {like}?"
-            if (like := closest_match(file.name, known_names))
-            else f"a template is one of {', '.join(known_names)}"
-        )
-        for file in unused_files
-    )
-
-
-def _warn_of_unexpanded_variables(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning about variables of -x whose values contain variables, or refuse a PATH that does.
-
-    Raises:
-        HpcrunError: PATH would have no folder of the system, so that no job script works.
-    """
-    literals = {name: value for name, value in spec.environment if re.fullmatch(r"\S*\$(?:\{?[A-Za-z_]|\()\S*", value)}
-    if not literals:
-        return ()
-    name = "PATH" if "PATH" in literals else next(iter(literals))
-    problem = f"-x {name}={literals[name]}: the text is exported as it is; no shell replaces its variables"
-    hint = f'in double quotes, your shell replaces them here: -x "{name}={literals[name]}"'
-    if name.endswith("PATH"):
-        hint += f"; prepend_path.{name} in the site file adds folders in the job"
-    if name == "PATH":
-        raise HpcrunError(problem, hint=hint)
-    return (f"{problem}\nHINT: {hint}",)
-
-
-def _warn_of_unused_codec(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning about --compress for ranks that another library than hpcrun.train connects."""
-    if spec.compress in (None, "none") or spec.framework in ("auto", "hpcrun"):
-        return ()
-    return (f"--compress={spec.compress} has no effect: only hpcrun.train reads it, not {spec.framework}",)
-
-
-def _warn_of_unknown_copies(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning about arguments that refer to node-local copies of data which the job does not create."""
-    argv = [*spec.argv, *(word for task in spec.tasks for word in task.argv)]
-    unknown_copies = staging.find_unknown_copies(spec, argv)
-    if not unknown_copies:
-        return ()
-    copy_names = ", ".join(f"{STAGED_PLACEHOLDER}/{name}" for name in spec.staged.values())
-    copies_text = f"the copies are {copy_names}" if copy_names else "the job makes no copies (--stage-in, --unpack)"
-    return (f"the program's arguments contain {', '.join(unknown_copies)}, but {copies_text}",)

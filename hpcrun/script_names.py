@@ -212,7 +212,7 @@ def _collect_names(tree: ast.AST, names: ScriptNames) -> None:
                 module = f"{node.module}." if node.module else ""
                 names.modules |= {module.rstrip("."), *(module + alias.name for alias in node.names)} - {""}
                 full_names |= {alias.asname or alias.name: module + alias.name for alias in node.names}
-            case ast.Call(args=[ast.Constant(value=str(module)), *_]) if _called_name(node.func) in _IMPORTS_BY_NAME:
+            case ast.Call(args=[ast.Constant(value=str(module)), *_]) if _function_name(node.func) in _IMPORTS_BY_NAME:
                 names.modules.add(module)
             case ast.Attribute(attr="fit"):
                 names.calls_fit = True
@@ -228,13 +228,13 @@ def _tests_rank(node: ast.AST) -> bool:
     match node:
         case ast.Compare(left=ast.Constant(value=str(text)), ops=[ast.In() | ast.NotIn()]):
             return bool(_RANK_VARIABLE.fullmatch(text))
-        case ast.Call(args=[ast.Constant(value=str(text)), *defaults]) if _called_name(node.func) in _GETTERS:
+        case ast.Call(args=[ast.Constant(value=str(text)), *defaults]) if _function_name(node.func) in _GETTERS:
             values = {str(default.value) for default in defaults if isinstance(default, ast.Constant)}
             return bool(_RANK_VARIABLE.fullmatch(text)) and not values & {"0", "1"}  # rank 0 of 1 rank
     return False
 
 
-def _called_name(node: ast.expr) -> str:
+def _function_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 

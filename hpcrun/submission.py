@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import job_program, job_software, placement, plan_checks, staging, sweep, workload
+from hpcrun import job_program, job_software, placement, plan_checks, plan_warnings, staging, sweep, workload
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
 from hpcrun.job_paths import find_run_root
@@ -112,7 +112,7 @@ def plan(
         spec,
         script,
         loaded_site,
-        warnings=(*job_placement.warnings, *snapshot_warnings, *plan_checks.find_warnings(spec)),
+        warnings=(*job_placement.warnings, *snapshot_warnings, *plan_warnings.find_warnings(spec)),
         packages=program.packages,
         code=program.code_folder(commands.start),
         snapshot=snapshot,

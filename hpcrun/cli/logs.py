@@ -75,13 +75,13 @@ def logs(
         rank_logs = reading.rank_logs(run, ranks, pattern=pattern, line_count=lines, must_exist=must_exist)
         logs_and_streams = [(log, sys.stdout) for log in rank_logs]
 
-    def print_new_lines(*, ended: bool = False) -> None:
+    def print_new_lines(*, has_ended: bool = False) -> None:
         for log, stream in logs_and_streams:
-            output.log(log.read_new(ended=ended), stream)
+            output.log(log.read_new(ended=has_ended), stream)
 
     for _ in _wait_for_end(run) if follow else ():
         print_new_lines()
-    print_new_lines(ended=True)
+    print_new_lines(has_ended=True)
     is_missing = not any(log.tail.file.exists() for log, _ in logs_and_streams)
     state = schedulers.query_state(run := Run(run.directory)) if follow or is_missing else None
     if is_missing and state and state.finished:

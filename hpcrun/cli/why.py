@@ -43,7 +43,7 @@ def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
             output.value(explanations[0].as_json())
         else:
             output.show(explanations[0].headline)
-            _show(explanations[0])
+            _show_explanation(explanations[0])
     else:
         runs_with_progress = output.progress(runs, "reading logs") if len(runs) >= PROGRESS_BAR_TASKS else runs
         groups = group_tasks(explanation for _, explanation in zip(runs_with_progress, explain_all(runs), strict=True))
@@ -67,12 +67,12 @@ def _show_group(group: TaskGroup) -> None:
         output.show(
             f"Job {explanation.run.job_id or '-'} ({format_values(explanation.run.values.items())}), for example:"
         )
-    _show(explanation)
+    _show_explanation(explanation)
     if is_group and explanation.state.finished and not explanation.is_healthy:
         output.show(f"To submit them again: hpcrun resubmit {format_task_ids(group.tasks)}")
 
 
-def _show(explanation: Explanation) -> None:
+def _show_explanation(explanation: Explanation) -> None:
     _show_evidence(explanation.diagnosis.evidence)
     if explanation.diagnosis.fix:
         output.show(f"What to do: {explanation.diagnosis.fix}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from hpcrun.data.sources import Dataset
+    from hpcrun.data.image_sources import Dataset
 
 
 @frozen

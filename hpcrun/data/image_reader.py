@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from PIL import ImageOps
 
 from hpcrun.data.example import decode_example
+from hpcrun.data.image_sources import TRAIN_FOLDERS, VALIDATION_FOLDERS, class_names, list_images, shuffle
 from hpcrun.data.images import decode_image
 from hpcrun.data.index import load_index
 from hpcrun.data.info import sample_image
 from hpcrun.data.layout import find_shards, read_labels
-from hpcrun.data.sources import TRAIN_FOLDERS, VALIDATION_FOLDERS, class_names, list_images, shuffle
 from hpcrun.data.tfrecord import read_record, read_records
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen

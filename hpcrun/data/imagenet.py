@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hpcrun.data.sources import Dataset, Source, shuffle
+from hpcrun.data.image_sources import Dataset, Source, shuffle
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from hpcrun.data.sources import Source
+    from hpcrun.data.image_sources import Source
 
 IMAGES_PER_SHARD = 1024
 """Approximate number of images in a shard, as Inception's guide recommends."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from hpcrun.data.sources import Dataset, Source, shuffle
+from hpcrun.data.image_sources import Dataset, Source, shuffle
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from hpcrun.data.sources import Dataset, Source
+from hpcrun.data.image_sources import Dataset, Source
 
 if TYPE_CHECKING:
     from pathlib import Path

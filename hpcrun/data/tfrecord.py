@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HEADER, _CHECKSUM = struct.Struct("<QI"), struct.Struct("<I")
-_MASK_DELTA = 0xA282EAD8
+_CRC_MASK_DELTA = 0xA282EAD8
 _BUFFER_BYTES = 1 << 20
 _MAX_RECORD_BYTES = 1 << 31
 """Maximum length of a record: TensorFlow's ``Example`` cannot be larger."""
@@ -46,7 +46,7 @@ class RecordError(HpcrunError):
 def masked_checksum(data: bytes) -> int:
     """Return TensorFlow's checksum of bytes: the CRC-32C, rotated by 15 bits, plus a constant."""
     checksum: int = google_crc32c.value(data)
-    return ((checksum >> 15 | checksum << 17) + _MASK_DELTA) & 0xFFFFFFFF
+    return ((checksum >> 15 | checksum << 17) + _CRC_MASK_DELTA) & 0xFFFFFFFF
 
 
 def write_record(stream: BinaryIO, data: bytes) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from hpcrun.data.sources import Source
+    from hpcrun.data.image_sources import Source
 
 _POLL_SECONDS = 0.2
 

@@ -27,9 +27,9 @@ _RANGES = re.compile(f"{_RANGE}(?:,{_RANGE})*", re.ASCII)
 _SITE_AND_IDS = re.compile(r"(?:(?P<site>[^/:]+):)?(?P<ids>[\d_,-]+)")
 
 
-def split_site(word: str) -> tuple[str | None, str] | None:
+def split_site_and_ids(argument: str) -> tuple[str | None, str] | None:
     """Split ``SITE:IDS`` or ``IDS`` into site (or None) and ids; return None for other words."""
-    match = _SITE_AND_IDS.fullmatch(word)
+    match = _SITE_AND_IDS.fullmatch(argument)
     return (match["site"], match["ids"]) if match and _RANGES.fullmatch(match["ids"]) else None
 
 
@@ -41,7 +41,7 @@ def find_by_id(
     A single id selects one job or sweep per cluster that assigned it; a range selects all jobs in the range.
 
     Args:
-        word: Job ids as typed on the command line, see `split_site`.
+        word: Job ids as typed on the command line, see `split_site_and_ids`.
         entries: All entries of the index, the newest first.
         missing_runs: Receives the runs whose directories were removed.
         purpose: The command's use of the runs.
@@ -50,7 +50,7 @@ def find_by_id(
         AmbiguousError: An id matches jobs of several clusters.
         HpcrunError: The job belongs to another cluster than the cluster that the environment selects.
     """
-    site, ids = split_site(word) or (None, "")
+    site, ids = split_site_and_ids(word) or (None, "")
     ranges = [_parse_range(part) for part in ids.split(",")]
     single_id = ids if JOB_ID.fullmatch(ids) else None
     existing_jobs, removed_jobs = _group_by_job(

@@ -144,7 +144,7 @@ def select_recent(count: int, ended_names: Collection[str], missing_runs: list[R
 
 def selects_one_run(word: str) -> bool:
     """Return whether a word can select only one run or sweep: a job id, ``last``, a name or a directory."""
-    site_and_ids = ids.split_site(word)
+    site_and_ids = ids.split_site_and_ids(word)
     return bool(ids.JOB_ID.fullmatch(site_and_ids[1])) if site_and_ids else not is_wildcard(word)
 
 
@@ -186,7 +186,7 @@ def _match_word(
         yield from ((run, creation_time - number / 1e6) for number, run in enumerate(tasks or [Run(directory)]))
         return
     missing_before, has_match = len(missing_runs), False
-    if ids.split_site(word):
+    if ids.split_site_and_ids(word):
         id_matches = ids.find_by_id(word, entries, missing_runs, purpose)
         yield from id_matches
         has_match = bool(id_matches)
@@ -267,7 +267,7 @@ def _no_match_error(word: str, entries: list[Entry], missing_runs: list[Run]) ->
         return MissingRunError(f"{subject} gone: {missing_runs[0].directory}", missing_runs)
     if is_wildcard(word):
         return HpcrunError(f"no run's name matches {word!r}", hint=SELECTION_HINT)
-    if ids.split_site(word) and not word.isdigit():
+    if ids.split_site_and_ids(word) and not word.isdigit():
         return HpcrunError(f"there is no job {word} among your runs", hint=SELECTION_HINT)
     suggestion = closest_match(word, list(dict.fromkeys(entry.name for entry in entries)))
     kind = "job" if word.isdigit() else "run"

@@ -13,7 +13,7 @@ from PIL import Image
 from hpcrun import submission
 from hpcrun.cli.main import main
 from hpcrun.data import build
-from hpcrun.data.sources import find_images
+from hpcrun.data.image_sources import find_images
 from hpcrun.jobs import submission_records
 from hpcrun.request import Request
 from hpcrun.sites import loader

@@ -5,7 +5,7 @@ import random
 from PIL import Image
 
 from hpcrun.data import build
-from hpcrun.data.sources import find_images
+from hpcrun.data.image_sources import find_images
 
 
 def write_two_colours(tree, shards, *, train=8, validation=3):

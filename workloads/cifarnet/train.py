@@ -33,10 +33,10 @@ if args.synthetic_data:
     training = hpcrun.train.dataset(pixels, labels, shuffle=True, **options)
     test = hpcrun.train.dataset(pixels[:256], labels[:256], **options)
 elif data_dir:
-    train, held_out = (images.read_cifar10(data_dir, split) for split in ("train", "validation"))
+    train, validation_images = (images.read_cifar10(data_dir, split) for split in ("train", "validation"))
     names = train.names
     training = train.batches(args.batch_size, SIZE, augment="cifar", shuffle=True, seed=args.seed)
-    test = held_out.batches(args.batch_size, SIZE)
+    test = validation_images.batches(args.batch_size, SIZE)
 else:
     raise hpcrun.train.HpcrunError(
         "cifarnet has no images: give --data-dir (or $HPCRUN_DATA_CIFAR10) or --synthetic-data",

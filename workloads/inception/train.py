@@ -31,10 +31,10 @@ if not data_dir:
 
 # Data: images, uint8 (b, 299, 299, 3), and classes from 0, (b,); a rank decodes only its own samples.
 train = images.read_split(data_dir, "train", limit=args.train_num_samples, skip_bad=args.skip_bad)
-held_out = images.read_split(data_dir, "validation", limit=args.val_num_samples, skip_bad=args.skip_bad)
+validation_images = images.read_split(data_dir, "validation", limit=args.val_num_samples, skip_bad=args.skip_bad)
 classes, batch_options = len(train.names), {"batch_size": args.batch_size, "size": size}
 training = train.batches(**batch_options, augment=args.augment, shuffle=True, seed=args.seed)
-validation = held_out.batches(**batch_options)
+validation = validation_images.batches(**batch_options)
 
 
 def encode_one_hot(x: object, y: object) -> tuple[object, object]:

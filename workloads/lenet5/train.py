@@ -24,7 +24,7 @@ file = folder / "mnist.npz"
 default_dataset = "mnist" if file.is_file() else "shards" if args.data_dir and any(folder.glob("train-*")) else "digits"
 dataset = args.dataset or default_dataset
 if dataset == "shards":  # shards of hpcrun data mnist
-    train, held_out = (images.read_split(folder, split) for split in ("train", "validation"))
+    train, validation_images = (images.read_split(folder, split) for split in ("train", "validation"))
 
     def keep_one_channel(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return one of three equal channels, (b, 28, 28, 1), and the labels."""
@@ -32,7 +32,8 @@ if dataset == "shards":  # shards of hpcrun data mnist
 
     training = train.batches(args.batch_size, 28, shuffle=True, seed=args.seed)
     training, test = (
-        hpcrun.train.map_batches(batches, keep_one_channel) for batches in (training, held_out.batches(1000, 28))
+        hpcrun.train.map_batches(batches, keep_one_channel)
+        for batches in (training, validation_images.batches(1000, 28))
     )
     validation = test
 else:

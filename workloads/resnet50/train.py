@@ -44,11 +44,11 @@ if args.synthetic_data:
     validation = make_synthetic_batches(args.val_num_samples or 256)
 elif data_dir:
     train = images.read_split(data_dir, "train", limit=args.train_num_samples, skip_bad=args.skip_bad)
-    held_out = images.read_split(data_dir, "validation", limit=args.val_num_samples, skip_bad=args.skip_bad)
+    validation_images = images.read_split(data_dir, "validation", limit=args.val_num_samples, skip_bad=args.skip_bad)
     names, classes = train.names, len(train.names)
     batch_options = {"batch_size": args.batch_size, "size": size, "cache": args.cache}
     training = train.batches(**batch_options, augment=args.augment, shuffle=True, seed=args.seed)
-    validation = held_out.batches(**batch_options)
+    validation = validation_images.batches(**batch_options)
 else:
     raise hpcrun.train.HpcrunError(
         "resnet50 has no images: give --data-dir (or $HPCRUN_DATA_IMAGENET) or --synthetic-data",

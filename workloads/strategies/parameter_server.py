@@ -94,7 +94,7 @@ def train(training: Training, chief: Chief) -> dict[str, float]:
         seconds = time.perf_counter() - begin
         metrics = compute_means(sums)
         if not args.evaluator:
-            metrics |= compute_means(evaluate(test_step, training.held_out.batches(256)), "val_")
+            metrics |= compute_means(evaluate(test_step, training.validation_images.batches(256)), "val_")
         training.checkpoint.write(epoch + 1, 0)
         rate = float(sums[2]) / seconds
         hpcrun.run.log_metrics(epoch + 1, args.epochs, **metrics, images_per_second=rate, seconds=round(seconds, 3))
@@ -114,7 +114,7 @@ def follow(training: Training, chief: Member) -> None:
         is_done = chief.is_done(seconds=0.5)
         epoch, _ = training.checkpoint.read()
         if epoch > last:
-            metrics, last = compute_means(evaluate(test_step, training.held_out.batches(256)), "val_"), epoch
+            metrics, last = compute_means(evaluate(test_step, training.validation_images.batches(256)), "val_"), epoch
             metric_texts = [f"{name} {value:.4f}" for name, value in metrics.items()]
             print(f"evaluator: epoch {epoch}", *metric_texts, sep="  ", flush=True)
     chief.leave(**metrics)

@@ -27,7 +27,7 @@ class Training:
         model: The network, created in the strategy's scope.
         optimizer: The optimizer, created in the strategy's scope.
         images: The images for training.
-        held_out: The images for validation.
+        validation_images: The images for validation.
         shard: The number of workers that share the images, and the index of this worker.
         checkpoint: The checkpoint from which the training continues.
     """
@@ -37,7 +37,7 @@ class Training:
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
     images: Images
-    held_out: Images
+    validation_images: Images
     shard: tuple[int, int]
     checkpoint: Checkpoint
 

@@ -58,7 +58,7 @@ def train(training: Training) -> dict[str, float]:
                 training.checkpoint.write(epoch, step_index + 1)
                 stop(epoch, step_index + 1)
         seconds = time.perf_counter() - start_time
-        test_sums = evaluate(test_step, training.held_out.batches(256, shard=training.shard))
+        test_sums = evaluate(test_step, training.validation_images.batches(256, shard=training.shard))
         metrics = compute_means(sums[:3]) | compute_means(mean(test_sums), "val_")
         training.checkpoint.write(epoch + 1, 0)
         rate = float(sums[2]) / seconds

@@ -29,7 +29,7 @@ import hpcrun.run  # noqa: E402
 from hpcrun.train.ranks.independent_ranks import record_query  # noqa: E402
 
 keras.utils.set_random_seed(args.seed)
-images, held_out = networks.load(args)
+images, validation_images = networks.load(args)
 
 
 def build() -> tuple[keras.Model, keras.optimizers.Optimizer]:
@@ -45,7 +45,7 @@ if args.strategy == "hpcrun":  # Keras's fit does the rest
     model = hpcrun.train.Model(network)
     model.compile(optimizer, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     batches = hpcrun.train.dataset(images.x, images.y, batch_size=args.batch_size, shuffle=True, seed=args.seed)
-    validation = hpcrun.train.dataset(held_out.x, held_out.y, batch_size=256)
+    validation = hpcrun.train.dataset(validation_images.x, validation_images.y, batch_size=256)
     logs = model.fit(batches, epochs=args.epochs, validation_data=validation).history
     hpcrun.train.write_result(strategy=args.strategy, model=args.model, **{name: logs[name][-1] for name in logs})
     sys.exit()
@@ -85,7 +85,7 @@ with strategy.scope():
     network, optimizer = build()
 checkpoint = Checkpoint(hpcrun.run.run_dir(), [*network.variables, *optimizer.variables], writes=rank == 0)
 shard = (ranks, rank) if args.strategy == "multiworker" else (1, 0)
-training = Training(args, strategy, network, optimizer, images, held_out, shard, checkpoint)
+training = Training(args, strategy, network, optimizer, images, validation_images, shard, checkpoint)
 
 if not role or role.job == "chief":
     hpcrun.run.checkpoint_requested()  # from here on, a stop signal does not end this process

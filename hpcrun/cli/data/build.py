@@ -14,14 +14,14 @@ from hpcrun.cli.progress import progress
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
-    from hpcrun.data.sources import Dataset
+    from hpcrun.data.image_sources import Dataset
 
 OutputFolder = Annotated[
     Path, typer.Argument(metavar="OUT", help="Folder for the data set: new, empty, or of a stopped build.")
 ]
 _SHARDS_HELP = "Number of training shards; default: one per 1,024 images."
 _VALIDATION_SHARDS_HELP = "Number of validation shards; default: one per 1,024 images."
-Shards = Annotated[int | None, typer.Option("--shards", min=1, max=99999, metavar="N", help=_SHARDS_HELP)]
+ShardsOption = Annotated[int | None, typer.Option("--shards", min=1, max=99999, metavar="N", help=_SHARDS_HELP)]
 ValidationShards = Annotated[
     int | None, typer.Option("--validation-shards", min=1, max=99999, metavar="N", help=_VALIDATION_SHARDS_HELP)
 ]
@@ -51,7 +51,7 @@ def build(
         Path | None,
         typer.Option("--labels", metavar="FILE", help="Classes in the order of their labels; default: by name."),
     ] = None,
-    shards: Shards = None,
+    shards: ShardsOption = None,
     validation_shards: ValidationShards = None,
     resize: Resize = None,
     raw: RawPixels = False,
@@ -70,7 +70,7 @@ def build(
       hpcrun data build photos records --resize 64 --raw
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     require_libraries()
-    from hpcrun.data.sources import find_images
+    from hpcrun.data.image_sources import find_images
 
     if out.resolve() == folder.resolve():
         hint = f"give a new folder for the shards: hpcrun data build {folder} {folder.name}-records"
@@ -135,7 +135,7 @@ def imagenet(
 def mnist(
     out: OutputFolder,
     source: SourceFolder = None,
-    shards: Shards = None,
+    shards: ShardsOption = None,
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
@@ -154,7 +154,7 @@ def mnist(
 def cifar10(
     out: OutputFolder,
     source: SourceFolder = None,
-    shards: Shards = None,
+    shards: ShardsOption = None,
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
@@ -178,7 +178,7 @@ def synthetic(
     ] = 128,
     classes: Annotated[int, typer.Option("--classes", min=1, metavar="N", help="Number of classes.")] = 10,
     size: Annotated[int, typer.Option("--size", min=8, metavar="PIXELS", help="Height and width.")] = 64,
-    shards: Shards = None,
+    shards: ShardsOption = None,
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:

@@ -14,7 +14,7 @@ def owner(sample: Any, ranks: int) -> Any:
     return sample % ranks
 
 
-def arrange(sample_order: Array, batch_size: int, ranks: int) -> Array:
+def arrange_samples(sample_order: Array, batch_size: int, ranks: int) -> Array:
     """Reorder the samples within each batch so that as many as possible go to the rank that caches them.
 
     The size of a rank's shard of a batch is fixed (`shards.shard_indices`): if a rank caches more samples of a batch,

@@ -13,7 +13,7 @@ import tensorflow as tf
 from hpcrun.train.data.arrays import are_arrays, check_same_arrays
 from hpcrun.train.data.python_data import count_samples, epoch_order, unpack_single
 from hpcrun.train.data.shards import Shard, shard_indices
-from hpcrun.train.data.stable_shards import arrange
+from hpcrun.train.data.stable_shards import arrange_samples
 from hpcrun.train.data.tf_data import set_options, without_autograph
 from hpcrun.train.ranks.collectives import shared_seed
 from hpcrun.train.ranks.world import world
@@ -124,7 +124,7 @@ def shard_arrays(
         epoch_seed = np.random.SeedSequence([load_seed or 0, number]).generate_state(1)
         order = epoch_order(samples, seed, number)
         return (
-            arrange(order, batch_size, world().size) if stable_shards else order,
+            arrange_samples(order, batch_size, world().size) if stable_shards else order,
             epoch_seed.astype(np.int32)[0],
             np.int64(skip),
         )

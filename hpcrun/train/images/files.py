@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcrun.data.sources import TRAIN_FOLDERS, VALIDATION_FOLDERS, class_names, list_images, shuffle
+from hpcrun.data.image_sources import TRAIN_FOLDERS, VALIDATION_FOLDERS, class_names, list_images, shuffle
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
 from hpcrun.train.images.damage import check_image

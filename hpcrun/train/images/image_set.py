@@ -21,8 +21,8 @@ from hpcrun.train.images.augmentation import AUGMENTATIONS
 from hpcrun.train.images.damage import find_undamaged, gather_problems, record_reads
 from hpcrun.train.images.decoding import Decoder
 from hpcrun.train.images.files import ImageFiles, list_files, split_folder
+from hpcrun.train.images.memory_records import SourceRecords
 from hpcrun.train.images.records import Records, find_wrong_labels, has_class, scan_shards
-from hpcrun.train.images.sources import SourceRecords
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import on_rank_0
 from hpcrun.train.ranks.world import world
@@ -162,7 +162,7 @@ def read_split(folder: str | os.PathLike[str], split: str, *, limit: int = 0, sk
     require_agreement({"split of the images": split, "limit": limit, "skip_bad": skip_bad})
     if split not in SPLITS:
         raise HpcrunError(f"there is no split {split!r}", hint=f"splits are {' and '.join(SPLITS)}")
-    listing = on_rank_0(f"the images of {split}", lambda: _list_split(folder, split))
+    listing = on_rank_0(f"the images of {split}", lambda: _list_split_images(folder, split))
     content: ImageFiles | Records
     if isinstance(listing, tuple):
         paths, labels, names = listing
@@ -211,7 +211,7 @@ def read_cifar10(folder: str | os.PathLike[str], split: str) -> ImageSet:
     return ImageSet(SourceRecords(sources), labels, list(cifar10.labels))
 
 
-def _list_split(folder: Path, split: str) -> Any:
+def _list_split_images(folder: Path, split: str) -> Any:
     """Return the image files of a split, or its shards with their index."""
     if not folder.is_dir():
         raise HpcrunError(

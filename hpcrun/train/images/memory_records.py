@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from hpcrun.data.sources import Source
+    from hpcrun.data.image_sources import Source
 
 
 @frozen
