@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.mpi.colours import write_two_colours
 from tests.mpi.ranks import ROOT, needs_mpi, run, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
-LENET5, RESNET50, CIFARNET = (ROOT / "workloads" / name / "train.py" for name in ("lenet5", "resnet50", "cifarnet"))
+LENET5, RESNET50, CIFARNET, INCEPTION = (
+    ROOT / "workloads" / name / "train.py" for name in ("lenet5", "resnet50", "cifarnet", "inception")
+)
 
 
 def test_lenet5_learns_handwritten_digits(tmp_path):
@@ -58,6 +61,16 @@ def test_resnet50_reads_a_class_folder_tree(photos):
         "labels": "labels.txt",
     }
     assert (photos / "labels.txt").read_text() == "china\nflower\n"
+
+
+@thorough
+def test_inception_validates_correctly_in_a_short_training(tmp_path):
+    write_two_colours(tmp_path / "images", tmp_path / "records", train=24, validation=6)
+    few = ["--image-size", 75, "--batch-size", 8, "--epochs", 9, "--learning-rate", 0.01, "--augment", "none"]
+    outcome = run(1, INCEPTION, *few, "--data-dir", tmp_path / "records", HPCRUN_RUN_DIR=str(tmp_path))
+    assert outcome.code == 0, outcome.stderr
+    losses = [json.loads(line)["val_loss"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert min(losses[-3:]) < 2, losses
 
 
 @thorough
