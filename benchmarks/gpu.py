@@ -2,9 +2,9 @@
 
     python benchmarks/gpu.py --backend jax --precision mixed_bfloat16
 
-Fits alternate, on random images in memory, and the ratio is that of the medians of their speeds. With two ranks on the
-same GPU it says what the exchange of gradients costs: through the memory of the host, and from the GPU's own with
-an MPI that can (--cuda-aware, PyTorch only).
+Both call `fit` in turn, on random images in memory; the ratio is that of the median speeds. With two ranks on the same
+GPU, it measures the cost of the exchange of gradients: through the memory of the host, or from the memory of the GPU
+with a CUDA-aware MPI library (--cuda-aware, PyTorch only).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Detects how the ranks of a training script communicate, from the text of the script, without running it."""
+"""Detection of how the ranks of a training script communicate, from the text of the script, without running it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def find_ignored_option(argv: tuple[str, ...], start: Path) -> str:
     return read_script(argv, start).ignored_option
 
 
-def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
+def trains_separate_models(argv: tuple[str, ...], start: Path) -> bool:
     """Return whether each rank of a command line would train a separate copy of the model.
 
     Args:

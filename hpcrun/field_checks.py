@@ -1,4 +1,4 @@
-"""Checks the fields of dataclasses with values from users: resources and site files."""
+"""Checks of the fields of dataclasses with values from users: resources and site files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs git commands with a timeout."""
+"""Git commands with a timeout."""
 
 from __future__ import annotations
 

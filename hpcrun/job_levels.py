@@ -1,4 +1,4 @@
-"""Finds the tables of a site file that apply to a job: for its partition, QoS, constraint and account."""
+"""The tables of a site file that apply to a job: for its partition, QoS, constraint and account."""
 
 from __future__ import annotations
 

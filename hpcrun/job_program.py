@@ -1,4 +1,4 @@
-"""Checks on the submitting host whether the nodes of a job can find and start its program."""
+"""Check on the submitting host whether the nodes of a job can find and start its program."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def require_program(argv: Sequence[str], spec: JobSpec) -> None:
     except OSError:
         first_line = _ELF_MAGIC  # a binary can run even if nobody may read it
     if "/" not in name:
-        raise HpcrunError(f"{name} is not on PATH", hint=_hint_file_of_folder(file, argv))
+        raise HpcrunError(f"{name} is not on PATH", hint=_hint_to_start_file(file, argv))
     _require_interpreter(argv, file, first_line)
     if first_line.startswith(b"#!") and first_line.endswith(b"\r\n") and _ends_with_program(first_line[2:].split()):
         problem = f"{name} has Windows line ends, so its interpreter is not found"
@@ -184,11 +184,11 @@ def _warn_of_missing_program(spec: JobSpec) -> tuple[str, ...]:
     closest_name = closest_match(argv[0], [*_FREQUENT_PROGRAMS, *INTERPRETERS.values(), *LAUNCHERS])
     hint = f"did you mean {closest_name}?" if closest_name and closest_name != argv[0] else ""
     if (file := spec.directory / argv[0]).is_file():
-        hint = _hint_file_of_folder(file, argv)
+        hint = _hint_to_start_file(file, argv)
     return (f"{argv[0]} is not on PATH here{location_text}" + (f"\nHINT: {hint}" if hint else ""),)
 
 
-def _hint_file_of_folder(file: Path, argv: Sequence[str]) -> str:
+def _hint_to_start_file(file: Path, argv: Sequence[str]) -> str:
     """Return how to start a file of the working directory that was named without ``./``."""
     if file.suffix != ".py":
         return f"for the file in this folder: ./{shlex.quote(argv[0])}"
@@ -210,7 +210,7 @@ def _require_interpreter(argv: Sequence[str], file: Path, first_line: bytes) -> 
     is_program = first_line.startswith((b"#!", _ELF_MAGIC)) or b"\0" in first_line
     fault = "is not executable" if not is_executable else "" if is_program else "names no interpreter (#!)"
     if fault and file.suffix == ".py":
-        raise HpcrunError(f"{name} {fault}", hint=_hint_file_of_folder(file, argv))
+        raise HpcrunError(f"{name} {fault}", hint=_hint_to_start_file(file, argv))
     if fault and (program := INTERPRETERS.get(file.suffix)):
         raise HpcrunError(f"{name} {fault}", hint=f"start it with its interpreter: -- {program} {shlex.join(argv)}")
     if not is_executable:

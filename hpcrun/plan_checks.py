@@ -1,4 +1,4 @@
-"""Checks a planned job before its run directory exists: refuses what cannot work."""
+"""Checks of a planned job before its run directory exists: refusals of what cannot work."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _require_enough_nodes(resources: Resources) -> None:
         raise HpcrunError(message, hint=f"give --nodes={node_count}, or name fewer")
 
 
-def require_abilities(request: Request, placement: Placement, *, is_sweep: bool) -> None:
+def require_capabilities(request: Request, placement: Placement, *, is_sweep: bool) -> None:
     """Refuse options that the scheduler does not support, and --max-parallel for a job that is not a sweep.
 
     For a scheduler without a queue, this function does not refuse unsupported options.
@@ -74,21 +74,21 @@ def require_abilities(request: Request, placement: Placement, *, is_sweep: bool)
         message = f"--max-parallel={request.max_parallel} limits the tasks of a sweep, and this job is not a sweep"
         raise HpcrunError(message, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 submits a sweep")
     scheduler = placement.target.scheduler
-    requested_abilities = {
+    requested_capabilities = {
         "sweep": is_sweep,
         "dependency": placement.resources.dependency,
         "requeue": request.max_requeue,
         "memory_retries": request.memory_retries,
     }
-    missing_abilities = [
-        name for name, value in requested_abilities.items() if value and name not in scheduler.abilities
+    missing_capabilities = [
+        name for name, value in requested_capabilities.items() if value and name not in scheduler.capabilities
     ]
-    if scheduler.has_queue and missing_abilities:
+    if scheduler.has_queue and missing_capabilities:
         option = {"requeue": "max-requeue", "memory_retries": "memory-retries"}.get(
-            missing_abilities[0], missing_abilities[0]
+            missing_capabilities[0], missing_capabilities[0]
         )
         nouns = {"sweep": "sweeps", "dependency": "dependencies", "requeue": "requeueing", "memory_retries": "retries"}
-        *others, last = [noun for name, noun in nouns.items() if name not in scheduler.abilities]
+        *others, last = [noun for name, noun in nouns.items() if name not in scheduler.capabilities]
         missing_nouns = f"{', '.join(others)} or {last}" if others else last
         raise HpcrunError(
             f"--{option}: the scheduler {scheduler.name} has no {missing_nouns}", hint=f"leave out --{option}"

@@ -31,7 +31,7 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
     return (
         *_warn_of_short_time_limit(spec),
         *_warn_of_too_many_ranks(spec),
-        *_warn_of_ranks_that_train_alone(spec),
+        *_warn_of_separate_models(spec),
         *_warn_of_fit_under_strategies(spec),
         *_warn_of_missing_gpus(spec),
         *_warn_of_ignored_option(spec),
@@ -68,13 +68,13 @@ def _warn_of_too_many_ranks(spec: JobSpec) -> tuple[str, ...]:
     return (f"{warning}\nHINT: {hint}",)
 
 
-def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:
+def _warn_of_separate_models(spec: JobSpec) -> tuple[str, ...]:
     """Return a warning if each rank would train a separate model; with --strict, raise an error."""
-    if not spec.trains_alone:
+    if not spec.trains_separate_models:
         return ()
     warning = (
-        f"each of the {spec.resources.ranks} ranks would train alone: the script names neither hpcrun.train nor "
-        "another library that connects ranks"
+        f"each of the {spec.resources.ranks} ranks would train a separate model: the script names neither "
+        "hpcrun.train nor another library that connects ranks"
     )
     hint = "model = hpcrun.train.Model(model) shares the work between them (docs/training.md); or request one rank"
     if spec.strict:

@@ -49,8 +49,8 @@ class Scheduler(ABC):
         has_queue: Whether jobs wait in a queue for nodes; if not, they start on this host at once.
         transport: How ranks start on a job's nodes: by Slurm (slurm), over ssh (ssh), or on the script's host only
             (host).
-        abilities: The optional abilities: ``sweep`` (job arrays), ``requeue`` (start a job again), ``memory_retries``
-            (start a job again with more memory) and ``dependency`` (hold a job until other jobs end).
+        capabilities: The optional capabilities: ``sweep`` (job arrays), ``requeue`` (start a job again),
+            ``memory_retries`` (start it again with more memory) and ``dependency`` (hold a job until other jobs end).
         uses_slurm: Whether Slurm commands and sbatch options apply to the scheduler's jobs.
         max_poll_seconds: The maximum interval in seconds in which a command that waits for a job queries the scheduler.
         templates: The folder with the job template; None for hpcrun's own folder.
@@ -61,7 +61,7 @@ class Scheduler(ABC):
     title: ClassVar[str]
     has_queue: ClassVar[bool] = True
     transport: ClassVar[Literal["slurm", "ssh", "host"]] = "host"
-    abilities: ClassVar[frozenset[str]] = frozenset()
+    capabilities: ClassVar[frozenset[str]] = frozenset()
     uses_slurm: ClassVar[bool] = False
     max_poll_seconds: ClassVar[float] = 60.0
     templates: ClassVar[Path | None] = None
@@ -100,7 +100,8 @@ class Scheduler(ABC):
         """Find the jobs of runs whose submission was not recorded.
 
         Returns:
-            The job of each run, by run directory; None if the run has no job. Runs with an uncertain job are omitted.
+            The job of each run, by run directory; None if the run has no job. Runs are omitted if
+            the scheduler cannot tell whether they have a job.
         """
 
     @abstractmethod

@@ -58,8 +58,8 @@ class JobSpec(JobOptions):
         snapshot: The folder of which the job runs a copy; None if it runs the original code.
         tasks: The tasks of a sweep.
         values: The names and values of the swept options, in the record of one task.
-        trains_alone: Whether each rank would train a separate model, because the script names no library that lets
-            ranks communicate.
+        trains_separate_models: Whether each rank would train a separate model, because the script names no library
+            that lets ranks communicate.
         secrets: The secrets for the placeholders ``<secret 1>`` and so on; see `hpcrun.secrets`.
     """
 
@@ -81,7 +81,7 @@ class JobSpec(JobOptions):
     snapshot: Path | None = None
     tasks: tuple[Task, ...] = ()
     values: tuple[tuple[str, str], ...] = ()
-    trains_alone: bool = False
+    trains_separate_models: bool = False
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @property

@@ -92,8 +92,10 @@ def build_spec(
         containers.require_supported(spec, container)
     node_launch.require_matching_script(spec)
     is_unknown = placement.resources.ranks > 1 and spec.framework == "auto"
-    trains_alone = is_unknown and distribution.trains_alone(_command_words(commands), commands.start)
-    return replace(spec, trains_alone=trains_alone, secrets=tuple(secret_vault.values))
+    trains_separate_models = is_unknown and distribution.trains_separate_models(
+        _command_words(commands), commands.start
+    )
+    return replace(spec, trains_separate_models=trains_separate_models, secrets=tuple(secret_vault.values))
 
 
 def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
@@ -122,7 +124,7 @@ def _job_options(request: Request, placement: Placement, commands: Commands) -> 
 
 
 def _max_requeue(request: Request, placement: Placement, *, is_sweep: bool) -> int:
-    if "requeue" not in placement.target.scheduler.abilities:
+    if "requeue" not in placement.target.scheduler.capabilities:
         return 0
     if (
         is_sweep and not placement.site.restart.requeue
@@ -138,7 +140,7 @@ def _max_requeue(request: Request, placement: Placement, *, is_sweep: bool) -> i
 
 
 def _memory_retries(request: Request, placement: Placement) -> int:
-    if "memory_retries" not in placement.target.scheduler.abilities:
+    if "memory_retries" not in placement.target.scheduler.capabilities:
         return 0
     return placement.site.restart.memory_retries if request.memory_retries is None else request.memory_retries
 

@@ -99,7 +99,7 @@ def plan(
     plan_checks.require_site_can_run(loaded_site, job_placement)
     request = replace(request, **staging.resolve_paths(request, job_placement.site))
     commands = _build_commands(request, program, args, tasks, directory or Path.cwd())
-    plan_checks.require_abilities(request, job_placement, is_sweep=bool(commands.tasks))
+    plan_checks.require_capabilities(request, job_placement, is_sweep=bool(commands.tasks))
     run_root = find_run_root(job_placement.site, job_placement.resources.account)
     run_dir = run_creation.new_run_directory(run_root, job_placement.resources.job_name or program.name)
     snapshot, snapshot_warnings = _plan_snapshot(request, job_placement.site, commands, run_dir, copied_snapshot)

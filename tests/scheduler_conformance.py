@@ -23,13 +23,13 @@ class SchedulerConformance:
     Attributes:
         scheduler: Its name.
         site: Further lines of the site file.
-        abilities: What it can do besides.
+        capabilities: What it can do besides.
         resumes: Whether ``hpcrun resume`` starts its jobs again.
     """
 
     scheduler: str
     site = ""
-    abilities: frozenset[str] = frozenset()
+    capabilities: frozenset[str] = frozenset()
     resumes = True
 
     @pytest.fixture
@@ -116,7 +116,7 @@ class SchedulerConformance:
     def test_a_sweep_runs_all_tasks_or_is_refused(self, user):
         argv = ("submit", "--site", "site.toml", "--wait", "--sweep", "lr=1,2", "--", "sh", "-c", 'echo "$@" >>lr', "-")
         completed = user.hpcrun(*argv)
-        if "sweep" in self.abilities:
+        if "sweep" in self.capabilities:
             assert completed.returncode == 0, completed.stderr
             assert sorted((user.home / "lr").read_text().split()) == ["--lr=1", "--lr=2"]
         else:
@@ -128,7 +128,7 @@ class SchedulerConformance:
         options = ("submit", "--site", "site.toml", f"--dependency=afterok:{first['job_id']}", "--json", "--")
         completed = user.hpcrun(*options, "sh", "-c", "test -e first")
         (user.home / "go").touch()
-        if "dependency" in self.abilities:
+        if "dependency" in self.capabilities:
             self.wait_for_state(user, json.loads(completed.stdout), "COMPLETED")
         else:
             assert "--dependency" in completed.stderr
@@ -167,7 +167,7 @@ class SchedulerConformance:
         assert (again.returncode, "has completed" in again.stderr) == (2, True)
 
     def test_failed_tasks_of_a_sweep_resume(self, user):
-        if not self.resumes or "sweep" not in self.abilities:
+        if not self.resumes or "sweep" not in self.capabilities:
             return  # other tests show what hpcrun says then
         program = ["sh", "-c", 'echo "start of $1"; [ -e "./$1" ] || { touch "./$1"; exit "${1#--v=}"; }', "-"]
         sweep = user.json("submit", "--site", "site.toml", "--sweep", "v=0,1,2", "--", *program)

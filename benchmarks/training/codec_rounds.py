@@ -1,4 +1,4 @@
-"""Sums the gradients of a network in each codec in turn; rank 0 prints the time and the bytes that it sent.
+"""Sums of a network's gradients in each codec in turn; rank 0 prints the time and the bytes that it sent.
 
 Run it with mpiexec; its arguments are the name of the network and the number of rounds.
 """

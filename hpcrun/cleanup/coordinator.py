@@ -1,4 +1,4 @@
-"""Coordinates a cleanup: cancels running jobs, plans the cleanup of each node, and records clean jobs."""
+"""Coordination of a cleanup: cancellation of running jobs, a plan for each node, and records of clean jobs."""
 
 from __future__ import annotations
 

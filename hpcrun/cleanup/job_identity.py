@@ -1,4 +1,4 @@
-"""Identifies the processes that belong to a job.
+"""Identification of the processes that belong to a job.
 
 Compute nodes also run this file, with any Python from 3.8: it imports only the standard library.
 """

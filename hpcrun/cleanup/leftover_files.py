@@ -1,4 +1,4 @@
-"""Finds files that a job left outside its run directory: in shared memory and in folders for temporary files.
+"""Search for files that a job left outside its run directory: in shared memory and in folders for temporary files.
 
 Compute nodes also run this file, with any Python from 3.8: it imports only the standard library.
 """
@@ -122,7 +122,7 @@ def _creation_time(path: str, file_stat: os.stat_result) -> float:
 def _files_named_after(
     job: JobIdentity, other_processes: Collection[Process], folders: Collection[str]
 ) -> Iterator[Leftover]:
-    """Yield files and folders named after the run directory, or by Slurm after the job.
+    """Yield files and folders that are named after the run directory, and folders that Slurm named after the job.
 
     Files whose names only contain the name of the run directory are doubtful.
     """

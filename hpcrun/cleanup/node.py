@@ -1,4 +1,4 @@
-"""Cleans one node: ends the processes of jobs, removes their files, and reports the result.
+"""Cleanup of one node: the processes and files of jobs, and a report.
 
 Compute nodes run this file, with any Python from 3.8: it imports only the standard library.
 """

@@ -1,4 +1,4 @@
-"""Runs the cleanup program on many nodes in parallel: by one command through Slurm, or one ssh command per node."""
+"""Parallel execution of the cleanup program on nodes: by one command through Slurm, or one ssh command per node."""
 
 from __future__ import annotations
 

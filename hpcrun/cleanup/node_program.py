@@ -1,4 +1,4 @@
-"""Builds the program that runs on nodes from the source of a few modules: nodes need Python, but not hpcrun."""
+"""Builder of the program that runs on nodes, from the source of a few modules: nodes need Python, but not hpcrun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the node program with one command, and parses each node's reply."""
+"""Execution of the node program with one command, and a parser for each node's reply."""
 
 from __future__ import annotations
 

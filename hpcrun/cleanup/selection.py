@@ -1,4 +1,4 @@
-"""Selects the jobs to clean up after, and finds their nodes."""
+"""Selection of the jobs to clean up after, and their nodes."""
 
 from __future__ import annotations
 

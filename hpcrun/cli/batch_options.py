@@ -1,4 +1,4 @@
-"""Translates resource lists of other batch systems, such as ``-l nodes=2:ppn=4``, to options of hpcrun."""
+"""Translation of resource lists of other batch systems, such as ``-l nodes=2:ppn=4``, to options of hpcrun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints the findings of ``hpcrun doctor`` as tables."""
+"""Tables of the findings of ``hpcrun doctor``."""
 
 from __future__ import annotations
 

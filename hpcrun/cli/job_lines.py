@@ -1,4 +1,4 @@
-"""Corrects command lines of ``hpcrun submit`` and ``hpcrun run`` with misplaced options, launchers and arguments."""
+"""Corrections of command lines of ``hpcrun submit`` and ``run`` with misplaced options, launchers and arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explains mistakes in command lines that start jobs: launchers, programs and arguments in the wrong place."""
+"""Explanations of mistakes in command lines that start jobs: launchers, programs and arguments in the wrong place."""
 
 from __future__ import annotations
 

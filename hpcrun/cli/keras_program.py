@@ -1,4 +1,4 @@
-"""Starts programs of `hpcrun.train` on this machine, so that hpcrun's commands need not import Keras."""
+"""Programs of `hpcrun.train`, started on this machine, so that hpcrun's commands need not import Keras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detects typographic dashes, quotes and spaces, which web pages and word processors insert into command lines."""
+"""Detection of typographic dashes, quotes and spaces, which web pages and word processors insert into command lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows the progress of a long command: a bar on a terminal, else a line every 30 s."""
+"""Display of the progress of a long command: a bar on a terminal, else a line every 30 s."""
 
 from __future__ import annotations
 

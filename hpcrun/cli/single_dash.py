@@ -1,4 +1,4 @@
-"""Detects long options with one dash, as other launchers have: Click would read ``-nodes 2`` as ``-n odes 2``."""
+"""Detection of long options with one dash, as other launchers have: Click would read ``-nodes 2`` as ``-n odes 2``."""
 
 from __future__ import annotations
 

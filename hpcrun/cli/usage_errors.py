@@ -1,4 +1,4 @@
-"""Explains errors of the command line (unknown commands and options, wrong values) with a corrected line."""
+"""Explanations of errors of the command line (unknown commands and options, wrong values) with a corrected line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds regressions in a site's benchmark: values worse than in earlier benchmarks, or nodes slower than the others."""
+"""Regressions in a site's benchmark: values worse than in earlier benchmarks, or nodes slower than the others."""
 
 from __future__ import annotations
 

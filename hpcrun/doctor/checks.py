@@ -42,7 +42,7 @@ CLEANUP_SECONDS = 5.0
 """Grace period in which an interrupted check may remove its files."""
 
 Location = Literal["anywhere", "login", "node", "job"]
-Requirement = Literal["slurm", "answer", "job"]
+Requirement = Literal["slurm", "reachable", "allowed"]
 
 
 @frozen
@@ -55,8 +55,8 @@ class Check:
             and in the job script on the login node. ``job``: checks a completed job and the reports of its nodes.
         run: Function that yields findings. The function's arguments are the context; for ``node``, the site and the
             node's facts; for ``job``, the context, the job and its node reports.
-        needs: ``slurm``: a site with Slurm. ``answer``: a Slurm cluster that responds. ``job``: a site whose files the
-            user has allowed.
+        needs: ``slurm``: a site with Slurm. ``reachable``: a Slurm cluster that responds. ``allowed``: a site
+            whose files the user has allowed.
     """
 
     name: str
@@ -79,7 +79,7 @@ def _check_slurm(context: CheckContext) -> Iterator[Finding]:
     """Check that Slurm responds; if not, list the checks that are skipped."""
     yield from slurm_checks.check_controller(context)
     if not context.slurm_responds:
-        skipped_checks = ", ".join(check.name for check in CHECKS if "answer" in check.needs)
+        skipped_checks = ", ".join(check.name for check in CHECKS if "reachable" in check.needs)
         yield warning("Slurm", f"skipped: {skipped_checks}", "repeat when Slurm responds")
 
 
@@ -112,15 +112,15 @@ def _check_nodes(context: CheckContext, _job: Run, nodes: Sequence[NodeReport]) 
 CHECKS = (
     Check("site file", "anywhere", _check_site_file),
     Check("Slurm", "login", _check_slurm, ("slurm",)),
-    Check("partitions", "login", slurm_checks.check_partitions, ("answer",)),
-    Check("limits", "login", slurm_checks.check_limits, ("answer",)),
-    Check("GPUs", "login", slurm_checks.check_gpu_types, ("answer",)),
-    Check("account", "login", accounts.check_account, ("answer",)),
-    Check("QoS", "login", accounts.check_qos, ("answer",)),
-    Check("mpi.type", "login", slurm_checks.check_mpi_type, ("answer",)),
-    Check("a job", "login", slurm_checks.check_submission, ("answer", "job")),
-    Check("job script", "login", _check_job_script, ("job",)),
-    Check("run root", "login", login_host.check_run_root, ("job",)),
+    Check("partitions", "login", slurm_checks.check_partitions, ("reachable",)),
+    Check("limits", "login", slurm_checks.check_limits, ("reachable",)),
+    Check("GPUs", "login", slurm_checks.check_gpu_types, ("reachable",)),
+    Check("account", "login", accounts.check_account, ("reachable",)),
+    Check("QoS", "login", accounts.check_qos, ("reachable",)),
+    Check("mpi.type", "login", slurm_checks.check_mpi_type, ("reachable",)),
+    Check("a job", "login", slurm_checks.check_submission, ("reachable", "allowed")),
+    Check("job script", "login", _check_job_script, ("allowed",)),
+    Check("run root", "login", login_host.check_run_root, ("allowed",)),
     Check("command", "login", login_host.check_command),
     Check("list of runs", "login", login_host.check_run_index),
     Check("environment", "login", login_host.check_variables),
@@ -143,8 +143,8 @@ CHECKS = (
 
 def login_checks(context: CheckContext) -> list[Check]:
     """Return the checks of the login node; checks that submit a job only if the site's files are allowed."""
-    unmet_requirements = {"job"} if context.not_allowed else set()
-    unmet_requirements |= {"slurm", "answer"} if not find_scheduler(context.site.scheduler).uses_slurm else set()
+    unmet_requirements = {"allowed"} if context.not_allowed else set()
+    unmet_requirements |= {"slurm", "reachable"} if not find_scheduler(context.site.scheduler).uses_slurm else set()
     return [
         check
         for check in CHECKS
@@ -168,7 +168,7 @@ def run_check(
 
     def collect_findings() -> None:
         try:
-            if "answer" not in check.needs or context.slurm_responds:
+            if "reachable" not in check.needs or context.slurm_responds:
                 findings.extend(check.run(context))
         except Exception as crashed:  # noqa: BLE001 - a check that crashes must not hide the findings of other checks
             crashes.append(crashed)

@@ -1,4 +1,4 @@
-"""Collects facts about a host: kernel, processors, memory, GPUs, file systems, limits, clock. Standard library only."""
+"""Facts about a host: kernel, processors, memory, GPUs, file systems, limits, clock. Standard library only."""
 
 from __future__ import annotations
 

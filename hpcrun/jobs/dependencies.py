@@ -1,4 +1,4 @@
-"""Resolves job names in job dependencies (``--dependency``) to job ids."""
+"""Resolution of job names in job dependencies (``--dependency``) to job ids."""
 
 from __future__ import annotations
 

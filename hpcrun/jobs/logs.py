@@ -256,7 +256,7 @@ def poll_until_ended(
     backoff, last_known, last_state = PollBackoff([run]), 0.0, ""
     while True:
         record = run.end_record()
-        has_ended = record is not None and not ("requeue" in run.scheduler.abilities and record.may_restart)
+        has_ended = record is not None and not ("requeue" in run.scheduler.capabilities and record.may_restart)
         if not has_ended and backoff.is_due(urgent=record is not None):
             # create a new Run, because the job may have resubmitted itself
             now, state = time.monotonic(), query(Run(run.directory))

@@ -1,4 +1,4 @@
-"""Rebuilds the index of runs from the run directories."""
+"""Reconstruction of the index of runs from the run directories."""
 
 from __future__ import annotations
 

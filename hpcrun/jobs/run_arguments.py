@@ -1,4 +1,4 @@
-"""Replaces names of runs, such as ``last``, in a workload's arguments by run directories."""
+"""Replacement of names of runs, such as ``last``, in a workload's arguments by run directories."""
 
 from __future__ import annotations
 

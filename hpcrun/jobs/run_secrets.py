@@ -1,4 +1,4 @@
-"""Masks the secrets of a run in texts that its program may have printed."""
+"""Masking of the secrets of a run in texts that its program may have printed."""
 
 from __future__ import annotations
 

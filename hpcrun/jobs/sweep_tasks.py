@@ -1,4 +1,4 @@
-"""Selects the tasks of a sweep by ids on the command line, and formats the ids of given tasks."""
+"""Selection of a sweep's tasks by ids on the command line, and the format of such ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records the provenance of a run at its submission; the job script adds modules, packages and Slurm's job data."""
+"""Record of a run's provenance at its submission; the job script adds modules, packages and Slurm's job data."""
 
 from __future__ import annotations
 

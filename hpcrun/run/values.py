@@ -1,4 +1,4 @@
-"""Converts metrics of any framework to JSON and to text, without an import of the framework."""
+"""Conversion of metrics of any framework to JSON and to text, without an import of the framework."""
 
 from __future__ import annotations
 

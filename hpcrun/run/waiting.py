@@ -1,4 +1,4 @@
-"""Records the collective in which this rank waits, and its total waiting time."""
+"""Record of the collective in which this rank waits, and of its total waiting time."""
 
 from __future__ import annotations
 

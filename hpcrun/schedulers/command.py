@@ -1,4 +1,4 @@
-"""Runs commands with a timeout."""
+"""Commands with a timeout."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class LocalScheduler(Scheduler):
     name = title = "local"
     bash_file = shell_library() / "local.bash"
     has_queue = False
-    abilities = frozenset({"sweep"})
+    capabilities = frozenset({"sweep"})
     max_poll_seconds = 0.0
 
     def bash_options(self, spec: JobSpec) -> dict[str, object]:

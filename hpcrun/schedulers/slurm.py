@@ -1,4 +1,4 @@
-"""Submits and cancels Slurm jobs, and queries their states from squeue, else from sacct, else from exit records."""
+"""Slurm jobs: submission, cancellation, and states from squeue, else from sacct, else from exit records."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class SlurmScheduler(Scheduler):
     name, title = "slurm", "Slurm"
     bash_file = shell_library() / "slurm.bash"
     transport = "slurm"
-    abilities = frozenset({"sweep", "requeue", "memory_retries", "dependency"})
+    capabilities = frozenset({"sweep", "requeue", "memory_retries", "dependency"})
     uses_slurm = True
 
     def directives(self, spec: JobSpec) -> list[str]:

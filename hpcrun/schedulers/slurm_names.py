@@ -1,4 +1,4 @@
-"""Warns of QoS and accounts that do not exist: Slurm may accept them if it does not enforce valid names."""
+"""Warnings about QoS and accounts that do not exist: Slurm may accept them if it does not enforce valid names."""
 
 from __future__ import annotations
 

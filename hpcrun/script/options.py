@@ -93,7 +93,7 @@ def launch_options(spec: JobSpec) -> list[str]:
         output_on_all_ranks=spec.output_on_all_ranks,
         in_container=spec.container.python if spec.container and runtime and runtime.command else None,
         no_packages=bool(runtime and not runtime.command),
-        trains_alone=spec.trains_alone,
+        trains_separate_models=spec.trains_separate_models,
         framework=(framework := frameworks.launch_option(spec)),
         cyclic=framework == "tensorflow" and launchers.distributes_cyclically(spec),
         strict=spec.strict and ranks > 1,

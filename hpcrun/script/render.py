@@ -1,4 +1,4 @@
-"""Renders the job script from the specification of a job, without queries to a cluster."""
+"""Rendering of the job script from the specification of a job, without queries to a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets `jax.distributed.initialize()` find the ranks of this job, for `sitecustomize.py`."""
+"""Import hook with which `jax.distributed.initialize()` finds the ranks of this job, for `sitecustomize.py`."""
 
 import os
 import sys

@@ -27,7 +27,7 @@
 #                              a single rank gets them, too (world.bash)
 #   --cyclic                   the launcher places ranks on the nodes in turn, which TF_CONFIG has to know
 #   --strict                   the job fails if its ranks have not communicated, although the program trains or uses MPI
-#   --trains-alone             the program trains, but its code uses no library for distributed training: warn if its ranks
+#   --trains-separate-models             the program trains, but its code uses no library for distributed training: warn if its ranks
 #                              have not communicated
 # Variables: HPCRUN_RUN_DIR, hpcrun_library, and those of record.bash and signals.bash
 #
@@ -132,7 +132,7 @@ hpcrun_watch_failures() {  # end a launcher that does not notice a failed rank, 
 hpcrun_read_launch() {  # OPTION... -- WORD...
   hpcrun_ranks=1 hpcrun_rank=0 hpcrun_local_rank=0 hpcrun_local_ranks=1 hpcrun_wired='' hpcrun_cpu_bind=''
   hpcrun_visible=CUDA_VISIBLE_DEVICES hpcrun_gpus='' hpcrun_gpus_per_rank='' hpcrun_gpu_order=''
-  hpcrun_output_on_all_ranks='' hpcrun_in_container='' hpcrun_no_packages='' hpcrun_trains_alone='' hpcrun_strict=''
+  hpcrun_output_on_all_ranks='' hpcrun_in_container='' hpcrun_no_packages='' hpcrun_trains_separate_models='' hpcrun_strict=''
   hpcrun_framework='' hpcrun_cyclic=''
   hpcrun_ignores_failures=''
   while [[ $# -gt 0 && $1 != -- ]]; do
@@ -154,7 +154,7 @@ hpcrun_read_launch() {  # OPTION... -- WORD...
       --output-on-all-ranks) hpcrun_output_on_all_ranks=yes ;;
       --in-container) hpcrun_in_container=yes hpcrun_container_python=$2 && shift ;;
       --no-packages) hpcrun_no_packages=yes ;;
-      --trains-alone) hpcrun_trains_alone=yes ;;
+      --trains-separate-models) hpcrun_trains_separate_models=yes ;;
       --strict) hpcrun_strict=yes ;;
       --framework) hpcrun_framework=$2 && shift ;;
       --cyclic) hpcrun_cyclic=yes ;;

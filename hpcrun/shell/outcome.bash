@@ -93,11 +93,11 @@ hpcrun_check_completed_ranks() {  # fail if only some ranks have completed: mpie
 }
 hpcrun_check_world() {  # warn, or fail with --strict, if rank 0 was not in a world of all ranks (file alone instead of met, from sitecustomize.py)
   local why='the script uses neither hpcrun.train nor another library for distributed training'
-  if [[ -e $HPCRUN_RUN_DIR/met || ! -e $HPCRUN_RUN_DIR/alone && -z $hpcrun_trains_alone ]]; then
+  if [[ -e $HPCRUN_RUN_DIR/met || ! -e $HPCRUN_RUN_DIR/alone && -z $hpcrun_trains_separate_models ]]; then
     command rm -f "$HPCRUN_RUN_DIR/alone"
     return
   fi
-  [ -n "$hpcrun_trains_alone" ] || why=$(command head -c 1000 "$HPCRUN_RUN_DIR/alone")
+  [ -n "$hpcrun_trains_separate_models" ] || why=$(command head -c 1000 "$HPCRUN_RUN_DIR/alone")
   (
     umask "$hpcrun_mode"
     : >>"$HPCRUN_RUN_DIR/alone"

@@ -1,4 +1,4 @@
-"""Detects the site of this cluster by environment variables or by the host name."""
+"""Detection of the site of this cluster by environment variables or by the host name."""
 
 from __future__ import annotations
 

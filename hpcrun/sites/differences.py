@@ -1,4 +1,4 @@
-"""Finds the values in which two sites differ, regardless of the files that set them."""
+"""The values in which two sites differ, regardless of the files that set them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the sites that a change to a layer would break."""
+"""Search for the sites that a change to a layer would break."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads and merges the TOML files of a site from all layers, with ``extends`` and ``unset``."""
+"""Reader of the TOML files of a site, merged from all layers, with ``extends`` and ``unset``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suggests keys in place of an unknown key of a site file: similar keys of the same table or of another table."""
+"""Suggestions of keys in place of an unknown key of a site file: similar keys of the same table or of another table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Yields the models of a run while its training saves them."""
+"""Iterator over the models of a run while its training saves them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes unseeded random numbers in training steps differ between ranks."""
+"""Unseeded random numbers in training steps, which differ between ranks."""
 
 from __future__ import annotations
 

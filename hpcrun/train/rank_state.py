@@ -43,22 +43,22 @@ def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Arr
         The values of this rank's metrics if the checkpoint is from the middle of an epoch.
     """
     this_rank = world()
-    ranks: list[RankState] = _read_ranks(arrays) if this_rank.rank == 0 else []
+    rank_states: list[RankState] = _read_rank_states(arrays) if this_rank.rank == 0 else []
     if this_rank.size > 1:
-        ranks = this_rank.comm.bcast(ranks)
+        rank_states = this_rank.comm.bcast(rank_states)
     for number, reducer in enumerate(model.training_state.reducers):
-        reducer.allreduce.restore([state_of_rank[f"reducer {number}"] for state_of_rank in ranks])
-    if len(ranks) == this_rank.size:
-        state_of_rank = ranks[this_rank.rank]
+        reducer.allreduce.restore([state_of_rank[f"reducer {number}"] for state_of_rank in rank_states])
+    if len(rank_states) == this_rank.size:
+        state_of_rank = rank_states[this_rank.rank]
         for variable, value in zip(model.non_trainable_variables, state_of_rank["variables"], strict=False):
             assign(variable, value)
         _set_generators(state_of_rank["generators"])
         return state_of_rank["metrics"]
-    for variable, values in zip(model.non_trainable_variables, _by_array(ranks, "variables"), strict=False):
+    for variable, values in zip(model.non_trainable_variables, _group_by_array(rank_states, "variables"), strict=False):
         if "float" in variable.dtype:
             variable.assign(np.mean([_as_dtype(value, variable.dtype) for value in values], axis=0))
     sums = [
-        np.sum(values, axis=0) for values in _by_array(ranks, "metrics")
+        np.sum(values, axis=0) for values in _group_by_array(rank_states, "metrics")
     ]  # rank 0 gets the sums of all ranks, because metrics are summed over the ranks later
     return sums if this_rank.rank == 0 else [np.zeros_like(total) for total in sums]
 
@@ -78,7 +78,7 @@ def _as_dtype(value: Array, dtype: str) -> Array:
     return value.view(dtype) if value.dtype.kind == "V" else value
 
 
-def _read_ranks(arrays: dict[str, Array]) -> list[RankState]:
+def _read_rank_states(arrays: dict[str, Array]) -> list[RankState]:
     ranks: dict[str, RankState] = {}
     for name, array in arrays.items():  # a file yields its arrays in the order of writing, which is rank order
         if name.startswith("rank/"):
@@ -87,8 +87,8 @@ def _read_ranks(arrays: dict[str, Array]) -> list[RankState]:
     return list(ranks.values())
 
 
-def _by_array(ranks: Sequence[RankState], kind: str) -> Iterator[tuple[Array, ...]]:
-    return zip(*(state_of_rank[kind] for state_of_rank in ranks), strict=True)
+def _group_by_array(rank_states: Sequence[RankState], kind: str) -> Iterator[tuple[Array, ...]]:
+    return zip(*(state_of_rank[kind] for state_of_rank in rank_states), strict=True)
 
 
 def _generators() -> list[Array]:

@@ -1,4 +1,4 @@
-"""Finds and loads saved models of runs, without MPI."""
+"""Saved models of runs: search and loading, without MPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describes changes of a job as lines of text, for a log file or a pipe."""
+"""Descriptions of changes of a job as lines of text, for a log file or a pipe."""
 
 from __future__ import annotations
 

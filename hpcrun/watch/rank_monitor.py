@@ -1,4 +1,4 @@
-"""Detects ranks that delay other ranks: silent, stalled and slow ranks, and deadlocks."""
+"""Detection of ranks that delay other ranks: silent, stalled and slow ranks, and deadlocks."""
 
 from __future__ import annotations
 

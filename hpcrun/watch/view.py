@@ -1,4 +1,4 @@
-"""Renders a job's state as lines that fit the size of a terminal."""
+"""A job's state as lines that fit the size of a terminal."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ class WaitMessages:
         self._message_times[key] = now
         job_id, reason = self.run.job_id, describe_reason(reason)
         cancel_text = " (Ctrl+C cancels it)" if self.can_cancel and "(never starts" in reason else ""
-        details = f"; hpcrun why {job_id} explains it" if still_text else ""
-        return ": ".join(filter(None, [f"job {job_id} is {still_text}{name.lower()}", reason])) + cancel_text + details
+        why_hint = f"; hpcrun why {job_id} explains it" if still_text else ""
+        return ": ".join(filter(None, [f"job {job_id} is {still_text}{name.lower()}", reason])) + cancel_text + why_hint
 
     def describe_progress(self) -> str:
         """Return the message about the progress of a running job; empty if a message was printed in the last minute."""

@@ -1,4 +1,4 @@
-"""Observes the state of one job, from its files and from the scheduler."""
+"""Observer of the state of one job, from its files and from the scheduler."""
 
 from __future__ import annotations
 
@@ -158,7 +158,9 @@ class Watcher:
         if result is None:
             return None, False
         row = result.row
-        may_requeue = record and "requeue" in self.run.scheduler.abilities and (record.requeued or record.may_restart)
+        may_requeue = (
+            record and "requeue" in self.run.scheduler.capabilities and (record.requeued or record.may_restart)
+        )
         if record and record.ended and not may_requeue:
             final_state = states.state_from_record(record)
             name = row.state if row.finished else final_state.name

@@ -1,1 +1,1 @@
-"""Explains why a job is pending or failed, with evidence and a fix."""
+"""Explanation of why a job is pending or failed, with evidence and a fix."""

@@ -1,4 +1,4 @@
-"""Extracts the advice in the message, and the user's line of code, from a Python traceback."""
+"""The advice in the message, and the user's line of code, from a Python traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explains the state of a job: why it is pending or failed, or which problems a healthy job has."""
+"""Explanation of the state of a job: why it is pending or failed, or which problems a healthy job has."""
 
 from __future__ import annotations
 
@@ -237,8 +237,8 @@ def _diagnose_completed_ranks(run: Run) -> list[Diagnosis]:
 
 
 def _explain_ended(facts: JobFacts) -> Explanation:
-    outcomes = {"CANCELLED": "ended", "PREEMPTED": "ended", "UNKNOWN": "has no known state"}
-    outcome = outcomes.get(facts.state, "failed")
+    outcome_texts = {"CANCELLED": "ended", "PREEMPTED": "ended", "UNKNOWN": "has no known state"}
+    outcome = outcome_texts.get(facts.state, "failed")
     diagnoses = _find_diagnoses_of_failed_rank(facts) or find_diagnoses("failures", facts)
     if diagnoses:
         first = diagnoses[0]

@@ -1,4 +1,4 @@
-"""Finds literal texts that each match of a regular expression contains, to skip most expressions quickly."""
+"""Literal texts that each match of a regular expression contains, to skip most expressions quickly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explains why Slurm does not start a pending job: exceeded limits, or nodes that do not run jobs."""
+"""Explanation of why Slurm does not start a pending job: exceeded limits, or nodes that do not run jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proposes changes to a failed job's request, for ``hpcrun resubmit --fix``: more time or memory, other nodes.
+"""Proposals of changes to a failed job's request, for ``hpcrun resubmit --fix``: more time or memory, other nodes.
 
 A signature with the key ``change`` names what to change: ``time``, ``memory`` or ``exclude``.
 """

@@ -1,4 +1,4 @@
-"""Ranks the causes that signatures recognise in a job, the most specific first.
+"""Ranking of the causes that signatures recognise in a job, the most specific first.
 
 Diagnoses have the order of their signatures in the table, in which specific signatures come first. Signatures
 that match within the text of the last exception come before all others. If the program continued after all matching

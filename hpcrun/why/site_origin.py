@@ -1,4 +1,4 @@
-"""Finds the site file and line that set a key, as recorded when a run was submitted."""
+"""The site file and line that set a key, as recorded when a run was submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups tasks of a sweep whose explanations differ only in numbers."""
+"""Groups of a sweep's tasks whose explanations differ only in numbers."""
 
 from __future__ import annotations
 

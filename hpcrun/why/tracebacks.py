@@ -1,4 +1,4 @@
-"""Finds Python exceptions in logs: the most informative message, and the user's line of code that raised it."""
+"""Search for Python exceptions in logs: the most informative message, and the user's line of code that raised it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ PLUGINS = Path(__file__).parents[1] / "plugins"
 
 class TestLocal(SchedulerConformance):
     scheduler = "local"
-    abilities = frozenset({"sweep"})
+    capabilities = frozenset({"sweep"})
 
     def make_user(self, request):
         return User(request.getfixturevalue("tmp_path"))

@@ -140,14 +140,15 @@ ALONE = "each of the 2 ranks worked alone"
         ("import os; os.environ['PMI_SIZE'] = '1'; del os.environ['PMI_FD']; from mpi4py import MPI", 0, 1),
     ],
 )
-def test_ranks_that_train_alone_get_a_warning(tmp_path, script, before, after):  # before is None behind a shell
+# before is None behind a shell
+def test_separate_models_get_a_warning(tmp_path, script, before, after):
     (tmp_path / "keras.py").write_text("")  # real training would take long and is not needed
     no_tensorflow = "sys.modules['hpcrun.train.ranks.device'] = types.SimpleNamespace(bind_device=str)"
     (tmp_path / "train.py").write_text(f"import sys, types\n{no_tensorflow}\nimport keras\n{script}\n")
     argv = ["--", "sh", "-c", "python3 train.py"] if before is None else ["train.py"]
     code, text = hpcrun_run(tmp_path, "-n", 2, *argv)
     assert code == 0, text
-    assert text.count("WARNING: each of the 2 ranks would train alone") == (before or 0)
+    assert text.count("WARNING: each of the 2 ranks would train a separate model") == (before or 0)
     assert text.count(f"WARNING: {ALONE}") == after, text
     env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path / "state")}
     for command in ("status", "why"):

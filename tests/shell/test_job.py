@@ -399,8 +399,8 @@ def test_a_second_launch_runs_after_the_first_has_failed(job, fails):
     assert (job.run / "second").exists()
 
 
-def test_ranks_that_train_alone_get_a_warning(job):
-    options, launcher = f"{OPTIONS} --ranks 2 --rank N --trains-alone", LAUNCHER.format("0 1")
+def test_ranks_that_train_separate_models_get_a_warning(job):
+    options, launcher = f"{OPTIONS} --ranks 2 --rank N --trains-separate-models", LAUNCHER.format("0 1")
     warning = (
         "hpcrun: WARNING: each of the 2 ranks worked alone: the script uses neither hpcrun.train nor another library"
     )
@@ -430,8 +430,8 @@ SMALLER = "rank 0 was in a world of 2 ranks, of 4 in the job"
     ("words", "options", "reason"),
     [
         (f"sh -c 'echo {SMALLER} >$HPCRUN_RUN_DIR/alone'", "", SMALLER),
-        ("true", "--trains-alone", "each of the 4 ranks worked alone"),
-        ("touch $HPCRUN_RUN_DIR/met", "--trains-alone", None),
+        ("true", "--trains-separate-models", "each of the 4 ranks worked alone"),
+        ("touch $HPCRUN_RUN_DIR/met", "--trains-separate-models", None),
     ],
 )
 def test_strict_jobs_fail_if_their_ranks_do_not_work_together(job, words, options, reason):

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slurm
 
 class TestSlurm(SchedulerConformance):
     scheduler = "slurm"
-    abilities = frozenset({"sweep", "dependency", "requeue"})
+    capabilities = frozenset({"sweep", "dependency", "requeue"})
 
     def make_user(self, request):
         return request.getfixturevalue("user")

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from hpcrun.distribution import find_framework, trains_alone
+from hpcrun.distribution import find_framework, trains_separate_models
 from hpcrun.workload import bundled_names
 
 KERAS = "import keras\nmodel = keras.Sequential()\nmodel.fit([1], [2])\n"
@@ -43,7 +43,7 @@ DISTRIBUTED = {
 
 def is_independent(folder, text, *argv):
     (folder / "train.py").write_text(text)
-    return trains_alone(argv or ("python3", "train.py", "--lr=0.1"), folder)
+    return trains_separate_models(argv or ("python3", "train.py", "--lr=0.1"), folder)
 
 
 @pytest.mark.parametrize("text", INDEPENDENT.values(), ids=INDEPENDENT)
@@ -60,8 +60,8 @@ def test_a_module_is_read_as_a_script(tmp_path):
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab/train.py").write_text("import keras\n")
     (tmp_path / "lab/__main__.py").write_text("import keras, mpi4py\n")
-    assert trains_alone(("python", "-u", "-m", "lab.train"), tmp_path)
-    assert not trains_alone(("python", "-m", "lab"), tmp_path)
+    assert trains_separate_models(("python", "-u", "-m", "lab.train"), tmp_path)
+    assert not trains_separate_models(("python", "-m", "lab"), tmp_path)
 
 
 def test_the_users_own_modules_are_read(tmp_path):
@@ -94,7 +94,7 @@ def test_bundled_workloads_cause_no_warning(cli, name, tmp_path):
     code, out, err = cli("submit", name, "-N", "2", "--ntasks-per-node", "2", "--site", "slurm", "--dry-run", *args)
     assert code == 0
     assert "worked alone" not in out
-    assert "train alone" not in err
+    assert "train a separate model" not in err
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,12 @@ def test_a_dry_run_and_its_script_warn(tmp_path, monkeypatch, cli, ranks, comman
     target, program = ([command[0]], []) if command[0] != "--" else ([], command)
     code, out, err = cli("submit", *target, "-n", str(ranks), "--site", "slurm", "--dry-run", *program)
     assert code == 0
-    warned = "WARNING: each of the 2 ranks would train alone: the script names neither hpcrun.train nor" in err
+    warned = (
+        "WARNING: each of the 2 ranks would train a separate model: the script names neither hpcrun.train nor" in err
+    )
     assert warned == (ranks == 2)
     assert ("HINT: model = hpcrun.train.Model(model)" in err) == warned
-    assert (" --trains-alone " in out) == warned
+    assert (" --trains-separate-models " in out) == warned
     subprocess.run(["bash", "-n"], input=out, text=True, check=True)
 
 
@@ -123,7 +125,7 @@ def test_a_strict_job_is_refused(tmp_path, monkeypatch, cli):
     argv = ("submit", "train.py", "--site", "slurm", "--dry-run", "--strict")
     code, out, err = cli(*argv, "-n", "2")
     assert (code, out) == (2, "")
-    assert "ERROR: --strict: each of the 2 ranks would train alone" in err
+    assert "ERROR: --strict: each of the 2 ranks would train a separate model" in err
     assert "HINT: model = hpcrun.train.Model(model)" in err
     (tmp_path / "train.py").write_text(DISTRIBUTED["mpi4py"])
     code, out, _ = cli(*argv, "-n", "2")
@@ -164,7 +166,7 @@ def test_a_dry_run_says_which_framework_it_found(tmp_path, monkeypatch, cli):
     assert code == 0
     assert "framework  tensorflow; variables of each rank: TF_CONFIG (--framework overrides it)\n" in err
     assert " --framework tensorflow " in out
-    assert "would train alone" not in err
+    assert "would train a separate model" not in err
     code, out, err = cli(*argv, "-n", "1")
     assert (code, " --framework " in out, "framework  " in err) == (0, False, False)
     _, out, err = cli(*argv, "-n", "2", "--framework", "torch")

@@ -1,4 +1,4 @@
-"""Ends a training with parameter servers, because TensorFlow's servers run until they are stopped.
+"""Shutdown of a training with parameter servers, because TensorFlow's servers run until they are stopped.
 
 Each other rank connects to the chief, which sends `done` at the end. If the connection breaks before, the chief
 has ended with an error, and the launcher ends all ranks.

@@ -1,4 +1,4 @@
-"""Assigns the role of each rank in a TensorFlow cluster, and sets TF_CONFIG.
+"""The role of each rank in a TensorFlow cluster, and TF_CONFIG.
 
 https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
 """

@@ -1,4 +1,4 @@
-"""Iterates over the tables of a site file that have the same keys: the site, partitions, QoS, constraints, accounts."""
+"""Iteration over the tables of a site file with the same keys: the site, partitions, QoS, constraints, accounts."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def matching_mpi_type(library: str) -> str | None:
 
 
 def mismatched_launcher(site: Site) -> Iterator[Finding]:
-    """Warn of a launcher of the site, a partition or another level that does not support the MPI library."""
+    """Warn about a launcher, at any level of the site file, that does not support the MPI library."""
     for path, level in iterate_levels(site):
         if not path:
             yield from _check_launcher(site, ("launcher",))

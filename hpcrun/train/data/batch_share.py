@@ -48,12 +48,12 @@ def current_share() -> Data:
 
 
 def record_share(share: float | None) -> None:
-    """Record this rank's share of the last training batch; None before the first batch."""
+    """Record this rank's share of the last training batch, or None at the beginning of an epoch."""
     _last_share[0] = share
 
 
 def last_share() -> float | None:
-    """Return this rank's share of the last training batch."""
+    """Return this rank's share of the last training batch; None before the first batch of an epoch."""
     return _last_share[0]
 
 

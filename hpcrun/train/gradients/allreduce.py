@@ -1,4 +1,4 @@
-"""Sums gradients over the ranks with MPI_Allreduce; base class of the other kinds of allreduce."""
+"""Sums of gradients over the ranks with MPI_Allreduce; base class of the other kinds of allreduce."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def split_lookups(gradient: tf.IndexedSlices) -> EmbeddingLookups:
 
     if tf.is_symbolic_tensor(gradient.indices):
         indices = _split_indices(gradient.indices)
-        once_per_batch = [_is_once_per_batch(indices_of_lookup) for indices_of_lookup in indices]
+        once_per_batch = [_is_lookup_once_per_batch(indices_of_lookup) for indices_of_lookup in indices]
         if any(once_per_batch):
             if len(indices) == 1:
                 return EmbeddingLookups([gradient], once_per_batch)
@@ -111,7 +111,7 @@ class _Inlining:
         return self.copies[id(tensor)]
 
 
-def _is_once_per_batch(indices: tf.Tensor) -> bool:
+def _is_lookup_once_per_batch(indices: tf.Tensor) -> bool:
     small_shape, large_shape = (_ShapeProbe(batch).shape(indices) for batch in _PROBE_BATCH_SIZES)
     if small_shape is None or not small_shape.is_fully_defined() or small_shape != large_shape:
         return False

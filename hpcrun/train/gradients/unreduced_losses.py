@@ -54,7 +54,7 @@ def warn_about_unreduced_loss(optimizer: keras.optimizers.Optimizer, variables: 
         return
     if variables is None:
         variables = getattr(optimizer, "inner_optimizer", optimizer)._trainable_variables  # noqa: SLF001
-    records = (_unreduced_variables.get(id(variable)) for variable in map(_tf_variable, variables))
+    records = (_unreduced_variables.get(id(variable)) for variable in map(_to_tf_variable, variables))
     unreduced_record = next((record for record in records if record and record[0]() is not None), None)
     if unreduced_record is None:
         return
@@ -89,7 +89,7 @@ def _record_target(target: Data, sources: Data) -> None:
     )
     if unreduced_loss is None and not _unreduced_variables:
         return
-    for variable in map(_tf_variable, keras.tree.flatten(sources)):
+    for variable in map(_to_tf_variable, keras.tree.flatten(sources)):
         _unreduced_variables.pop(id(variable), None)
         if unreduced_loss is not None and isinstance(variable, tf.Variable):
             _unreduced_variables[id(variable)] = weakref.ref(variable), unreduced_loss.shape
@@ -105,5 +105,5 @@ def _grows_with_batch(tensor: tf.Tensor) -> bool:
     return small_size is None or small_size != large_size
 
 
-def _tf_variable(variable: Data) -> Data:
+def _to_tf_variable(variable: Data) -> Data:
     return variable.value if isinstance(variable, keras.Variable) else variable

@@ -1,4 +1,4 @@
-"""Saves the Keras models of the last and of the best epoch of a run, and its labels."""
+"""Callback that saves the Keras models of the last and of the best epoch of a run, and its labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets the CPU threads and the GPU of one rank in the backend library of Keras."""
+"""Settings of one rank's CPU threads and GPU in the backend library of Keras."""
 
 from __future__ import annotations
 

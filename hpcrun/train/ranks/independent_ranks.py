@@ -1,4 +1,4 @@
-"""Warns at the end of a script if its ranks never communicated."""
+"""Warning at the end of a script if its ranks never communicated."""
 
 from __future__ import annotations
 

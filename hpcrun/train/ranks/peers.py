@@ -1,4 +1,4 @@
-"""Queries between ranks over TCP instead of MPI; a thread answers even while MPI or the script is blocked."""
+"""Queries between ranks over TCP instead of MPI; a thread replies even while MPI or the script is blocked."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Json
 
-ANSWER_TIMEOUT_SECONDS = 2.0  # timeout; an answer takes milliseconds unless the process is stopped or holds the GIL
-MAX_QUERY_SECONDS = ANSWER_TIMEOUT_SECONDS + 1  # timeout of all answers, because host name lookups have no timeout
-MAX_MESSAGE_BYTES = 2**20  # maximum size of a question, which may contain tracebacks
+REPLY_TIMEOUT_SECONDS = 2.0  # timeout; a reply takes milliseconds unless the process is stopped or holds the GIL
+MAX_QUERY_SECONDS = REPLY_TIMEOUT_SECONDS + 1  # of a query; host name lookups have no timeout
+MAX_MESSAGE_BYTES = 2**20  # maximum size of a request, which may contain tracebacks
 _MAC_BYTES = 32  # size of an HMAC-SHA-256 in bytes
 
 
 class Peer(NamedTuple):
-    """The address of the thread in which a rank answers questions of other ranks.
+    """The address of the thread in which a rank answers requests of other ranks.
 
     Args:
         host: The host name.
@@ -42,7 +42,7 @@ class Peer(NamedTuple):
 
 
 class Peers:
-    """The threads in which all ranks answer questions of other ranks.
+    """The threads in which all ranks answer requests of other ranks.
 
     Requests and replies are JSON, signed with the key of the job (HMAC, RFC 2104).
 
@@ -61,19 +61,19 @@ class Peers:
         self.local_peer = Peer(host, _outgoing_address(), port, os.getpid(), secrets.token_bytes(32))
 
     def serve(self, rank: int, all_peers: Sequence[Peer], answer: Callable[[Json], Json]) -> None:
-        """Start the thread that answers questions of other ranks.
+        """Start the thread that answers requests of other ranks.
 
         Args:
             rank: This rank.
             all_peers: The attribute `local_peer` of each rank, in rank order.
-            answer: Function that returns the answer to a question.
+            answer: Function that returns the reply to a request.
         """
         self.rank, self.all_peers = rank, all_peers
         if self._server:
             # A forked child must not keep the port open after this process has exited.
             os.register_at_fork(after_in_child=self._server.close)
             threading.Thread(
-                target=self._serve, args=(self._server, answer), name="hpcrun answers", daemon=True
+                target=self._serve, args=(self._server, answer), name="hpcrun replies", daemon=True
             ).start()
 
     def close(self) -> None:
@@ -83,58 +83,58 @@ class Peers:
                 self._server.shutdown(socket.SHUT_RDWR)  # close alone would not wake the thread in accept()
             self._server.close()
 
-    def query(self, rank: int, question: Json) -> Json:
-        """Send a question to one rank, and return the answer.
+    def query(self, rank: int, request: Json) -> Json:
+        """Send a request to one rank, and return the reply.
 
         Raises:
             OSError: The rank does not answer; ConnectionRefusedError if its port is closed.
         """
-        answer = self.query_all([rank], question)[rank]
-        if isinstance(answer, OSError):
-            raise answer
-        return answer
+        reply = self.query_all([rank], request)[rank]
+        if isinstance(reply, OSError):
+            raise reply
+        return reply
 
-    def query_all(self, ranks: Iterable[int], question: Json) -> dict[int, Json | OSError]:
-        """Send a question to several ranks in parallel, and return each answer or error."""
+    def query_all(self, ranks: Iterable[int], request: Json) -> dict[int, Json | OSError]:
+        """Send a request to several ranks in parallel, and return each reply or error."""
         # One thread per rank, because host name lookups have no timeout.
-        answers: dict[int, Json | OSError] = {rank: TimeoutError("no answer") for rank in ranks}
+        replies: dict[int, Json | OSError] = {rank: TimeoutError("no reply") for rank in ranks}
         results: dict[int, Json | OSError] = {}
-        threads = [threading.Thread(target=self._query, args=(r, question, results), daemon=True) for r in answers]
+        threads = [threading.Thread(target=self._query, args=(r, request, results), daemon=True) for r in replies]
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + MAX_QUERY_SECONDS
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return answers | results
+        return replies | results
 
     def is_on_this_host(self, rank: int) -> bool:
         """Return whether a rank is on this host."""
         return self.all_peers[rank][:2] == self.local_peer[:2]
 
-    def _query(self, rank: int, question: Json, results: dict[int, Json | OSError]) -> None:
+    def _query(self, rank: int, request: Json, results: dict[int, Json | OSError]) -> None:
         try:
-            results[rank] = self._exchange(rank, question)
+            results[rank] = self._exchange(rank, request)
         except OSError as error:
             results[rank] = error
 
-    def _exchange(self, rank: int, question: Json) -> Json:
+    def _exchange(self, rank: int, request: Json) -> Json:
         if not self.all_peers[rank].port:
             raise OSError("it could not open a port")
         key = self.all_peers[0].key
-        request = _sign(key, question)
+        signed_request = _sign(key, request)
         with self._connect(rank) as connection:
-            connection.sendall(request)
+            connection.sendall(signed_request)
             connection.shutdown(socket.SHUT_WR)
-            return _verify(key, _read(connection), request[:_MAC_BYTES])
+            return _verify(key, _read(connection), signed_request[:_MAC_BYTES])
 
     def _connect(self, rank: int) -> socket.socket:
         peer = self.all_peers[rank]
         if self.is_on_this_host(rank):
-            return socket.create_connection(("127.0.0.1", peer.port), ANSWER_TIMEOUT_SECONDS)
+            return socket.create_connection(("127.0.0.1", peer.port), REPLY_TIMEOUT_SECONDS)
         with suppress(socket.gaierror):  # this host cannot resolve the other host's name
             if peer.host != self.local_peer.host:  # several hosts may have the same name
-                return socket.create_connection((peer.host, peer.port), ANSWER_TIMEOUT_SECONDS)
-        return socket.create_connection((peer.address, peer.port), ANSWER_TIMEOUT_SECONDS)
+                return socket.create_connection((peer.host, peer.port), REPLY_TIMEOUT_SECONDS)
+        return socket.create_connection((peer.address, peer.port), REPLY_TIMEOUT_SECONDS)
 
     def _serve(self, server: socket.socket, answer: Callable[[Json], Json]) -> None:
         key = self.all_peers[0].key
@@ -147,20 +147,22 @@ class Peers:
                 time.sleep(1)  # temporary error, such as too many open files
                 continue
             with connection, suppress(OSError):
-                connection.settimeout(ANSWER_TIMEOUT_SECONDS)
-                request = _read(connection)
-                connection.sendall(_sign(key, answer(_verify(key, request)), request[:_MAC_BYTES]))
+                connection.settimeout(REPLY_TIMEOUT_SECONDS)
+                signed_request = _read(connection)
+                connection.sendall(_sign(key, answer(_verify(key, signed_request)), signed_request[:_MAC_BYTES]))
 
 
-def _sign(key: bytes, message: Json, request: bytes = b"") -> bytes:
+def _sign(key: bytes, message: Json, signed_request: bytes = b"") -> bytes:
     body = json.dumps(message).encode()
-    return hmac.digest(key, request + body, "sha256") + body
+    return hmac.digest(key, signed_request + body, "sha256") + body
 
 
-def _verify(key: bytes, signed_body: bytes, request: bytes = b"") -> Json:
+def _verify(key: bytes, signed_body: bytes, signed_request: bytes = b"") -> Json:
     mac, body = signed_body[:_MAC_BYTES], signed_body[_MAC_BYTES:]
-    if not hmac.compare_digest(mac, hmac.digest(key, request + body, "sha256")):
-        raise ConnectionError("the answer is not from a rank of this job" if request else "not a rank of this job")
+    if not hmac.compare_digest(mac, hmac.digest(key, signed_request + body, "sha256")):
+        raise ConnectionError(
+            "the reply is not from a rank of this job" if signed_request else "not a rank of this job"
+        )
     return json.loads(body)
 
 

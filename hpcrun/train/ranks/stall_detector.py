@@ -53,10 +53,10 @@ class StallDetector:
         self._has_next_rank_answered = False
         self._closing = threading.Event()
 
-    def answer(self, question: Json) -> Json:
-        """Answer a question of another rank with the first failure or this rank's status."""
-        if "failed" in question:
-            return failure.first_failure(question["failed"], question["line"], question["text"])
+    def answer(self, request: Json) -> Json:
+        """Answer a request of another rank with the first failure or this rank's status."""
+        if "failed" in request:
+            return failure.first_failure(request["failed"], request["line"], request["text"])
         return self.status()
 
     def status(self) -> Json:
@@ -72,7 +72,7 @@ class StallDetector:
 
     def run(self) -> None:
         """Check for stalls every tick until `close`, and end the job if it stalls."""
-        # A refused connection to another host counts only after an earlier answer, because a firewall may refuse, too.
+        # A refused connection to another host counts only after an earlier reply, because a firewall may refuse, too.
         self._has_next_rank_answered = self.peers.is_on_this_host(self._next_rank) or not isinstance(
             self._query_next_rank(), OSError
         )
@@ -87,7 +87,7 @@ class StallDetector:
             elif self.ticks >= CHECK_TICKS:
                 query_start = time.monotonic()
                 self._check_next_rank()
-                # A query without an answer takes seconds. Count at most the query's timeout, because this rank may have
+                # A query without a reply takes seconds. Count at most the query's timeout, because this rank may have
                 # been stopped.
                 self.ticks += int(min(time.monotonic() - query_start, MAX_QUERY_SECONDS) / self.tick)
 
@@ -99,8 +99,8 @@ class StallDetector:
     def abort(self, reason: str, hint: str = "") -> None:
         """Query the status of all ranks, print it, and end the job."""
         other_ranks = [r for r in range(len(self.peers.all_peers)) if r != self.peers.rank]
-        answers = self.peers.query_all(other_ranks, "where") | {self.peers.rank: self.status()}
-        text = "\n  ".join([f"error: {reason}", *self._format_answers(answers)])
+        replies = self.peers.query_all(other_ranks, "where") | {self.peers.rank: self.status()}
+        text = "\n  ".join([f"error: {reason}", *self._format_replies(replies)])
         failure.report_and_abort(f"{text}\n{HINT}{hint}", f"error: {reason}", 1, arbiters=range(self.peers.rank + 1))
 
     @property
@@ -111,46 +111,46 @@ class StallDetector:
         return self.peers.query_all([self._next_rank], "where")[self._next_rank]
 
     def _check_next_rank(self) -> None:
-        answer, wait = self._query_next_rank(), self._last_wait
+        reply, wait = self._query_next_rank(), self._last_wait
         if wait is None or current_wait() is not wait:
             return
-        if isinstance(answer, OSError):
+        if isinstance(reply, OSError):
             self._refused_queries = (
                 self._refused_queries + 1
-                if self._has_next_rank_answered and isinstance(answer, ConnectionRefusedError)
+                if self._has_next_rank_answered and isinstance(reply, ConnectionRefusedError)
                 else 0
             )
             if self._refused_queries == 2:
                 self.abort(f"rank {self._next_rank} has ended, and others wait for it")
             return
         self._has_next_rank_answered, self._refused_queries = True, 0
-        mismatch = answer["what"] not in {
+        mismatch = reply["what"] not in {
             None,
             wait.description,
         }  # ranks in different steps of the same collective may be the effect of a network failure
-        if mismatch and min(answer["ticks"], self.ticks) >= MISMATCH_TICKS:
+        if mismatch and min(reply["ticks"], self.ticks) >= MISMATCH_TICKS:
             self.abort("the ranks wait in different collectives")
 
-    def _format_answers(self, answers: dict[int, Json | OSError]) -> Iterable[str]:
+    def _format_replies(self, replies: dict[int, Json | OSError]) -> Iterable[str]:
         ranks_by_status: dict[str, list[int]] = {}
-        for rank, answer in sorted(answers.items()):
-            ranks_by_status.setdefault(_describe(answer), []).append(rank)
+        for rank, reply in sorted(replies.items()):
+            ranks_by_status.setdefault(_describe(reply), []).append(rank)
         for description, ranks in ranks_by_status.items():
             peer = self.peers.all_peers[ranks[0]]
             process = "" if len(ranks) > 1 else f" (host {peer.host}, pid {peer.pid})"
             yield f"{format_ranks(ranks)}{process}: {description}"
 
 
-def _describe(answer: Json | OSError) -> str:
-    if isinstance(answer, ConnectionRefusedError):
+def _describe(reply: Json | OSError) -> str:
+    if isinstance(reply, ConnectionRefusedError):
         return "has ended"
-    if isinstance(answer, TimeoutError):
+    if isinstance(reply, TimeoutError):
         return "does not answer: its process is stopped or busy outside of Python, or its host is out of reach"
-    if isinstance(answer, OSError):
-        return f"cannot be asked: {answer}"
-    if answer["what"] is None:
-        return f"did not arrive, is at {answer['at']}"
-    return f"waiting in {answer['waits']}, at {answer['at']}"
+    if isinstance(reply, OSError):
+        return f"cannot be asked: {reply}"
+    if reply["what"] is None:
+        return f"did not arrive, is at {reply['at']}"
+    return f"waiting in {reply['waits']}, at {reply['at']}"
 
 
 def start_detector(peers: Peers, rank: int, all_peers: Sequence[Peer], limit: float) -> None:
