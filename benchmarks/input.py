@@ -30,7 +30,7 @@ from PIL import Image
 from hpcrun.data.image_sources import find_images
 from hpcrun.data.images import encode_image
 from hpcrun.data.layout import find_shards, shard_name
-from hpcrun.data.shards import write_shard
+from hpcrun.data.shard_files import write_shard
 from hpcrun.data.tfrecord import read_records
 from hpcrun.train import images
 

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from hpcrun.jobs import index, runs  # noqa: E402
+from hpcrun.jobs import run_index, runs  # noqa: E402
 from hpcrun.paths import run_index_folder  # noqa: E402
 
 CALLS = 7
@@ -44,7 +44,7 @@ def create_runs(root: Path, count: int) -> None:
         (directory / "exit.json").write_text(json.dumps(record))
         submission = {"job_id": str(number), "submitted": float(number), "host": "login"}
         (directory / "submitted.json").write_text(json.dumps(submission))
-        index.add_entry(directory, 10**18 + number, str(number))
+        run_index.add_entry(directory, 10**18 + number, str(number))
 
 
 def run_time(*argv: str) -> float:

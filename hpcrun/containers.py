@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hpcrun import launchers
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
-from hpcrun.launchers.variables import list_rank_variables
+from hpcrun.launchers.rank_variables import list_rank_variables
 
 if TYPE_CHECKING:
     from hpcrun.sites.software_tables import Container

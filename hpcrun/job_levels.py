@@ -15,7 +15,7 @@ from hpcrun.sites.partition import LEVELS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
 
 
 def resolve_site(options: dict[str, Any], site: Site) -> Site:

@@ -12,7 +12,7 @@ from hpcrun import paths
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
 
 
 def find_interpreter(site: Site) -> str:

@@ -17,7 +17,7 @@ from hpcrun.job_program import require_program
 
 if TYPE_CHECKING:
     from hpcrun.request import Request
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
     from hpcrun.sites.software_tables import Container
     from hpcrun.spec import JobSpec
 

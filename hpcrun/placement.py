@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hpcrun.request import Request
     from hpcrun.resources import Resources
     from hpcrun.scheduler import Scheduler
-    from hpcrun.sites.model import ResolvedSite, Site
+    from hpcrun.sites.site_model import ResolvedSite, Site
     from hpcrun.workload import Workload
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hpcrun.placement import ExecutionTarget
     from hpcrun.request import Request
     from hpcrun.resources import Resources
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
     from hpcrun.workload import Workload
 
 

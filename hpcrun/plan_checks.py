@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import launchers, staging, workload_data
 from hpcrun.errors import HpcrunError
-from hpcrun.launchers.variables import data_variable
+from hpcrun.launchers.rank_variables import data_variable
 from hpcrun.nodelist import expand_nodelist
 from hpcrun.sites.lint import mpi
 

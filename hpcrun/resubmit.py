@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun import job_levels, secrets, submission, sweep
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import records
+from hpcrun.jobs import safe_reading
 from hpcrun.jobs.job_record import JobRecord
 from hpcrun.resources import MEMORY_OPTIONS
 from hpcrun.sites import layer_files, loader
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hpcrun.jobs.runs import Run
     from hpcrun.request import Request
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
     from hpcrun.spec import JobSpec
     from hpcrun.submission import Plan
 
@@ -48,7 +48,7 @@ def plan_resubmission(run: Run, request: Request, args: tuple[str, ...] | None, 
             f"{run.directory} has no job.json that says what ran{reason}", hint="submit it as you did then"
         )
     record = layer_files.read_source(run.directory / "job.json")
-    spec = records.parse_record_text(JobRecord, secrets.restore_secrets(record.text, (run.sweep or run).directory))
+    spec = safe_reading.parse_record_text(JobRecord, secrets.restore_secrets(record.text, (run.sweep or run).directory))
     code_copy = (run.sweep or run).directory / "code"  # the tasks of a sweep share the copy
     reuses_copy = bool(spec.snapshot) and request.snapshot is not False
     if (
@@ -97,7 +97,7 @@ def describe_changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list
     old_record = run.spec.with_replaced_path(
         (run.sweep or run).directory, spec.run_dir
     )  # the new job gets a copy of the snapshot
-    new_record = records.parse_record_text(JobRecord, json.dumps(spec.as_json(), default=str))
+    new_record = safe_reading.parse_record_text(JobRecord, json.dumps(spec.as_json(), default=str))
     old_values, new_values = _list_values(old_record), _list_values(new_record)
     if tasks:
         argv_key = "argv of the first task"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcrun.resources import Resources
-    from hpcrun.sites.model import ResolvedSite
+    from hpcrun.sites.site_model import ResolvedSite
     from hpcrun.sites.software_tables import Container
 
 

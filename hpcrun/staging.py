@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import options, paths
+from hpcrun import declared_options, paths
 from hpcrun.errors import HpcrunError
 from hpcrun.job_options import STAGED_PLACEHOLDER
 from hpcrun.workload_data import is_certainly_missing
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hpcrun.job_options import JobOptions
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
     from hpcrun.workload import Workload
 
 _ARCHIVE_NAME = r"(?s)(.+)\.(?:tar|tar\.\w+|tgz|tbz2?|txz|tzst|zip)"
@@ -122,7 +122,7 @@ def set_data_option(program: Workload, args: tuple[str, ...], names: dict[str, s
         return args
     ((path, name),) = names.items()
     option = program.data.option
-    option_value = vars(options.parse(program.name, program.options, args))[option.replace("-", "_")]
+    option_value = vars(declared_options.parse(program.name, program.options, args))[option.replace("-", "_")]
     if option_value and os.path.abspath(paths.expand_user(option_value)) != path:  # noqa: PTH100 - as in resolve_paths
         return args
     return (*args, f"--{option}={STAGED_PLACEHOLDER}/{name}")

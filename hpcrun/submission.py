@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hpcrun.provenance.snapshot import Snapshot
     from hpcrun.request import Request
     from hpcrun.sites.loader import LoadedSite
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
     from hpcrun.spec import JobSpec
     from hpcrun.sweep import Values
     from hpcrun.workload import Workload

@@ -10,7 +10,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from hpcrun import distribution, file_hints, options, paths, script_names
+from hpcrun import declared_options, distribution, file_hints, paths, script_names
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.frozen import frozen
 from hpcrun.job_options import WORKLOAD_OPTIONS, JobOptions, read_workload_options
@@ -60,7 +60,7 @@ class Workload:
     @property
     def option_names(self) -> dict[str, str]:
         """The option for each name or alias; empty if the program parses its arguments itself."""
-        return options.map_option_names(self.name, self.options or {})
+        return declared_options.map_option_names(self.name, self.options or {})
 
     @property
     def trains_model(self) -> bool:
@@ -85,8 +85,8 @@ class Workload:
             HpcrunError: The arguments do not match the options that the workload declares.
         """
         if self.options is not None:
-            options.parse(self.name, self.options, args)
-            args = options.replace_aliases(self.option_names, args)
+            declared_options.parse(self.name, self.options, args)
+            args = declared_options.replace_aliases(self.option_names, args)
         return (*(python if part is None else part for part in self.program), *args)
 
     def require_ranks(self, args: tuple[str, ...], ranks: int) -> None:
@@ -100,7 +100,7 @@ class Workload:
             HpcrunError: The declaration of an option excludes it.
         """
         if self.options is not None:
-            options.require_ranks(self.name, self.options, args, ranks)
+            declared_options.require_ranks(self.name, self.options, args, ranks)
 
 
 def bundled_names() -> list[str]:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import options, paths
+from hpcrun import declared_options, paths
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
 from hpcrun.job_options import STAGED_PLACEHOLDER
@@ -104,7 +104,7 @@ def find_missing_data(
     data = program.data
     if data is None or program.options is None:
         return None
-    arguments = vars(options.parse(program.name, program.options, args))
+    arguments = vars(declared_options.parse(program.name, program.options, args))
     values = {option: arguments[option.replace("-", "_")] for option in program.options}
     if data.unless and values[data.unless]:
         return None

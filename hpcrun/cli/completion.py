@@ -19,10 +19,10 @@ def sites(incomplete: str) -> list[str]:
 
 def jobs(incomplete: str) -> list[str]:
     """Return the ids and names of the 50 newest runs that begin with a text."""
-    from hpcrun.jobs import index
+    from hpcrun.jobs import run_index
 
     candidates = ["last", "all"]
-    for entry in index.list_entries()[:50]:
+    for entry in run_index.list_entries()[:50]:
         candidates += [entry.job_id or "", entry.name]
     return [word for word in dict.fromkeys(candidates) if word and word.startswith(incomplete)]
 

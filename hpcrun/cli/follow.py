@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
 from hpcrun.cli import output
-from hpcrun.jobs import records
+from hpcrun.jobs import safe_reading
 from hpcrun.jobs.logs import Tail, poll_until_ended
 from hpcrun.jobs.result_format import RESULT_LABELS, format_value
 from hpcrun.jobs.run_secrets import masked_result
@@ -153,12 +153,12 @@ def _error_missing_in_job_log(run: Run) -> tuple[int, str] | None:
     """
     log = run.log()
     if run.spec.output_on_all_ranks or (
-        log and log.exists() and RANK_ERROR.search(records.read_tail(log, MAX_LOG_BYTES))
+        log and log.exists() and RANK_ERROR.search(safe_reading.read_tail(log, MAX_LOG_BYTES))
     ):
         return None
     errors = []
     for rank, log in run.rank_logs().items():
-        text = records.read_tail(log, MAX_LOG_BYTES)
+        text = safe_reading.read_tail(log, MAX_LOG_BYTES)
         if rank and (error := RANK_ERROR.search(text) or TRACEBACK.search(text)):
             errors.append((CONSEQUENCE_MARK in error[0], log.stat().st_mtime, rank, text[error.start() :]))
     return min(errors)[2:] if errors else None

@@ -11,7 +11,7 @@ import typer
 from hpcrun.cli import keras_program, output
 from hpcrun.cli.keras_program import BestModel, SavedModel
 from hpcrun.cli.parameters import Json
-from hpcrun.cli.progress import progress
+from hpcrun.cli.progress_bar import progress
 from hpcrun.errors import HpcrunError, pluralize
 
 if TYPE_CHECKING:

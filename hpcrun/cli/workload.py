@@ -51,7 +51,7 @@ def show(
       hpcrun workload show lenet5
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import workload
-    from hpcrun.options import format_flags
+    from hpcrun.declared_options import format_flags
 
     program, _ = workload.find_workload(name)
     resources = program.resources.explicit()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from hpcrun.data.index import index_name, write_index
 from hpcrun.data.layout import DESCRIPTION, JOURNAL, LABELS, SKIPPED, shard_name
-from hpcrun.data.shards import IMAGES_PER_SHARD, ShardResult
+from hpcrun.data.shard_files import IMAGES_PER_SHARD, ShardResult
 from hpcrun.data.workers import ShardTask, write_shards
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen

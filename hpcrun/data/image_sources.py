@@ -20,7 +20,7 @@ _SEED = 12345
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ImageSource:
     """An image and its label; an instance is small, because data sets have millions of images.
 
     Attributes:
@@ -67,7 +67,7 @@ class Dataset:
         labels: Class names in the order of their labels; the first class has label 1.
     """
 
-    splits: dict[str, list[Source]]
+    splits: dict[str, list[ImageSource]]
     labels: tuple[str, ...]
 
 
@@ -102,24 +102,24 @@ def find_images(folder: Path, *, validation: float = 0.0, labels: Sequence[str] 
     return Dataset({split: shuffle(images) for split, images in splits.items()}, names)
 
 
-def shuffle(images: list[Source]) -> list[Source]:
+def shuffle(images: list[ImageSource]) -> list[ImageSource]:
     """Return images in a random but reproducible order."""
     shuffled_images = list(images)
     random.Random(_SEED).shuffle(shuffled_images)  # noqa: S311 - not a secret
     return shuffled_images
 
 
-def _split_by_class(images: Iterable[Source], fraction: float) -> dict[str, list[Source]]:
+def _split_by_class(images: Iterable[ImageSource], fraction: float) -> dict[str, list[ImageSource]]:
     """Split images: a fraction of each class becomes the validation split, but never a whole class."""
     if not fraction:
         return {"train": list(images)}
-    by_label: dict[int, list[Source]] = defaultdict(list)
+    by_label: dict[int, list[ImageSource]] = defaultdict(list)
     for image in images:
         by_label[image.label].append(image)
     validation_ids = {
         id(image) for group in by_label.values() for image in group[: min(round(fraction * len(group)), len(group) - 1)]
     }
-    splits: dict[str, list[Source]] = {"train": [], "validation": []}
+    splits: dict[str, list[ImageSource]] = {"train": [], "validation": []}
     for group in (by_label[label] for label in by_label):
         for image in group:
             splits["validation" if id(image) in validation_ids else "train"].append(image)
@@ -132,7 +132,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def list_images(folder: Path, names: Sequence[str]) -> list[Source]:
+def list_images(folder: Path, names: Sequence[str]) -> list[ImageSource]:
     """Return the files of each class, in its folder and subfolders, sorted by path, without hidden files.
 
     Args:
@@ -147,12 +147,12 @@ def list_images(folder: Path, names: Sequence[str]) -> list[Source]:
             f"{folder}: folders without a label: {', '.join(unknown[:5])}",
             hint="the classes of all splits must be the same, and in the file of labels if there is one",
         )
-    images: list[Source] = []
+    images: list[ImageSource] = []
     for label, name in enumerate(names, 1):
         for file in sorted((folder / name).rglob("*")):
             path = file.relative_to(folder)
             if file.is_file() and not any(part.startswith(".") for part in path.parts):
-                images += [Source(str(file), str(path), label, name)]
+                images += [ImageSource(str(file), str(path), label, name)]
     if not images:
         raise HpcrunError(f"there are no images in {folder}/<class>/", hint=f"for example {folder}/roses/image1.jpg")
     return images

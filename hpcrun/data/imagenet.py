@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hpcrun.data.image_sources import Dataset, Source, shuffle
+from hpcrun.data.image_sources import Dataset, ImageSource, shuffle
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def find_imagenet(folder: Path, report: Callable[[str], None]) -> Dataset:
             hint=f"after signing in at {_URL}, download both, and put them there; they are read without unpacking",
         )
     boxes = _read_boxes(folder / BOXES)
-    sources: dict[str, list[tuple[Source, str]]] = {}
+    sources: dict[str, list[tuple[ImageSource, str]]] = {}
     try:
         if archives["train"].is_file():
             report(f"reading the table of contents of {TRAIN_ARCHIVE}")
@@ -65,8 +65,8 @@ def find_imagenet(folder: Path, report: Callable[[str], None]) -> Dataset:
 
 
 def _add_label(
-    source: Source, synset: str, labels: dict[str, int], names: dict[str, str], boxes: dict[str, list[list[float]]]
-) -> Source:
+    source: ImageSource, synset: str, labels: dict[str, int], names: dict[str, str], boxes: dict[str, list[list[float]]]
+) -> ImageSource:
     image_boxes = boxes.get(source.name.rpartition("/")[2], [])
     extra_features: list[tuple[str, str | tuple[float, ...] | tuple[int, ...]]] = [("image/class/synset", synset)]
     if image_boxes:
@@ -76,7 +76,7 @@ def _add_label(
     return replace(source, label=labels[synset], text=names.get(synset, synset), extra=tuple(extra_features))
 
 
-def _list_training(archive: Path) -> Iterator[tuple[Source, str]]:
+def _list_training(archive: Path) -> Iterator[tuple[ImageSource, str]]:
     """List the images of an archive that contains one archive for each class."""
     with tarfile.open(archive) as outer:
         for member in outer:
@@ -88,12 +88,12 @@ def _list_training(archive: Path) -> Iterator[tuple[Source, str]]:
                     if image.isfile():
                         start = member.offset_data + image.offset_data
                         yield (
-                            Source(str(archive), image.name, 0, "", start, image.size),
+                            ImageSource(str(archive), image.name, 0, "", start, image.size),
                             member.name.removesuffix(".tar"),
                         )
 
 
-def _list_validation(archive: Path, labels: Path) -> Iterator[tuple[Source, str]]:
+def _list_validation(archive: Path, labels: Path) -> Iterator[tuple[ImageSource, str]]:
     """List the validation images; line k of the file of labels is the class of image k."""
     synsets = _read_lines(labels)
     with tarfile.open(archive) as tar:
@@ -105,7 +105,7 @@ def _list_validation(archive: Path, labels: Path) -> Iterator[tuple[Source, str]
             hint="line k is the synset id (such as n01440764) of image k; the file is part of Inception's scripts",
         )
     for member, synset in zip(members, synsets, strict=True):
-        yield Source(str(archive), member.name, 0, "", member.offset_data, member.size), synset
+        yield ImageSource(str(archive), member.name, 0, "", member.offset_data, member.size), synset
 
 
 def _read_boxes(file: Path) -> dict[str, list[list[float]]]:

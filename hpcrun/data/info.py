@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from hpcrun.data.images import decode_image
-from hpcrun.data.shards import read_shard
+from hpcrun.data.shard_files import read_shard
 from hpcrun.data.tfrecord import RecordError
 from hpcrun.errors import HpcrunError
 

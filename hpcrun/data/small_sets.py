@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from hpcrun.data.image_sources import Dataset, Source, shuffle
+from hpcrun.data.image_sources import Dataset, ImageSource, shuffle
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ def _make_dataset(
         except _READ_ERRORS as error:
             raise HpcrunError(f"{origin}: damaged, or other data: {error}", hint="copy it again") from None
         splits[split] = [
-            Source(str(origin), f"{split}-{number:05}", label + 1, labels[label], number, len(pixels), pixels, shape)
+            ImageSource(
+                str(origin), f"{split}-{number:05}", label + 1, labels[label], number, len(pixels), pixels, shape
+            )
             for number, (pixels, label) in enumerate(samples)
         ]
     return Dataset({**splits, "train": shuffle(splits["train"])}, labels)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from hpcrun.data.image_sources import Dataset, Source
+from hpcrun.data.image_sources import Dataset, ImageSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def make_images(out: Path, images: dict[str, int], classes: int, size: int) -> D
     for seed, (split, count) in enumerate(images.items()):
         generator = random.Random(seed)  # noqa: S311 - not a secret
         splits[split] = [
-            Source(
+            ImageSource(
                 str(out),
                 f"{split}-{index:07}.jpeg",
                 index % classes + 1,

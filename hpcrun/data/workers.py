@@ -10,7 +10,7 @@ from itertools import count
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.data.shards import ShardResult, write_shard
+from hpcrun.data.shard_files import ShardResult, write_shard
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from hpcrun.data.image_sources import Source
+    from hpcrun.data.image_sources import ImageSource
 
 _POLL_SECONDS = 0.2
 
@@ -36,7 +36,7 @@ class ShardTask:
     """
 
     file: Path
-    sources: Sequence[Source]
+    sources: Sequence[ImageSource]
     resize: int
     raw: bool
 

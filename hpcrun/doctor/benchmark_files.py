@@ -6,14 +6,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hpcrun.frozen import frozen
-from hpcrun.jobs import records
-from hpcrun.jobs.validation import parse_record
+from hpcrun.jobs import safe_reading
+from hpcrun.jobs.record_validation import parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hpcrun.jobs.record_validation import Record
     from hpcrun.jobs.runs import Run
-    from hpcrun.jobs.validation import Record
 
 
 @frozen
@@ -113,8 +113,8 @@ class NodeSpeeds:
 
 def read_ranks(run: Run) -> Sequence[BenchmarkRank]:
     """Return the ranks; empty before rank 0 has written ``ranks.json``."""
-    with suppress(FileNotFoundError, records.BadRecordError, ValueError):
-        value = records.parse_json(records.read_text(run.directory / "ranks.json"))
+    with suppress(FileNotFoundError, safe_reading.BadRecordError, ValueError):
+        value = safe_reading.parse_json(safe_reading.read_text(run.directory / "ranks.json"))
         return parse_record(BenchmarkRanks, {"ranks": value}).ranks
     return ()
 
@@ -132,6 +132,6 @@ def read_nodes(run: Run) -> NodeSpeeds | None:
 
 
 def _read_result_file(run: Run, name: str, model: type[Record]) -> Record | None:
-    with suppress(records.BadRecordError):
-        return records.read_record(run.directory / name, model)
+    with suppress(safe_reading.BadRecordError):
+        return safe_reading.read_record(run.directory / name, model)
     return None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hpcrun.doctor.node_report import NodeReport
     from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
 
 TIMEOUT_SECONDS = 60.0
 """Time in seconds; the timeout of a check is twice this time plus the timeout of the job script."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Cluster:
+class DiscoveredCluster:
     """A Slurm cluster that responds.
 
     Attributes:
@@ -41,7 +41,7 @@ class Cluster:
         return "slurmdbd" in self.settings.get("AccountingStorageType", "")
 
 
-def query_cluster(slurm: SlurmClient) -> Cluster:
+def query_cluster(slurm: SlurmClient) -> DiscoveredCluster:
     """Query the state and configuration of a Slurm cluster.
 
     Args:
@@ -72,4 +72,6 @@ def query_cluster(slurm: SlurmClient) -> Cluster:
             )
     partitions = parse_partitions(results["partitions"].text, results["nodes"].text)
     settings = discover_slurm.parse_config(results["config"].text)
-    return Cluster(status_match[1] or "", settings, {one.name: one for one in partitions}, results["mpi types"])
+    return DiscoveredCluster(
+        status_match[1] or "", settings, {one.name: one for one in partitions}, results["mpi types"]
+    )

@@ -19,10 +19,10 @@ from hpcrun.workload import Workload
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcrun.doctor.cluster import Cluster
+    from hpcrun.doctor.cluster import DiscoveredCluster
     from hpcrun.doctor.node_report import NodeReport
     from hpcrun.sites.loader import LoadedSite
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
     from hpcrun.sites.software_tables import Container
     from hpcrun.submission import Plan
 
@@ -93,7 +93,7 @@ class CheckContext:
         return SlurmClient(expand_slurm_conf(self.site.slurm_conf))
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> DiscoveredCluster:
         """The state and configuration of the site's Slurm cluster.
 
         Raises:
@@ -109,7 +109,7 @@ class CheckContext:
         return not isinstance(self._cluster, HpcrunError)
 
     @cached_property
-    def _cluster(self) -> Cluster | HpcrunError:
+    def _cluster(self) -> DiscoveredCluster | HpcrunError:
         """The state of the Slurm cluster, or the error; cached, so that a hanging controller costs only one timeout."""
         from hpcrun.doctor.cluster import query_cluster
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hpcrun.finding import Finding
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
 
 MIN_OPEN_FILES = 1024
 """Minimum for the limit of open files: frameworks open many data files."""

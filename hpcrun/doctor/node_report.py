@@ -6,13 +6,13 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from hpcrun.frozen import frozen
-from hpcrun.jobs import records
+from hpcrun.jobs import safe_reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hpcrun.jobs.validation import AllValues, JsonObject
+    from hpcrun.jobs.record_validation import AllValues, JsonObject
 
 
 @frozen
@@ -61,6 +61,6 @@ class NodeReport:
 def read_report(file: Path) -> NodeReport | None:
     """Return the report in a file; None if the file does not exist or is invalid."""
     try:
-        return records.read_record(file, NodeReport)
-    except records.BadRecordError:
+        return safe_reading.read_record(file, NodeReport)
+    except safe_reading.BadRecordError:
         return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
     from hpcrun.sites.loader import LoadedSite
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
     from hpcrun.submission import Plan
     from hpcrun.why.explanation import Explanation
     from hpcrun.workload import Workload

@@ -7,13 +7,13 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from hpcrun.frozen import frozen
-from hpcrun.jobs import records
+from hpcrun.jobs import safe_reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from hpcrun.jobs.validation import JsonObject, Seconds, Time
+    from hpcrun.jobs.record_validation import JsonObject, Seconds, Time
 
 
 @frozen
@@ -82,8 +82,8 @@ def read_heartbeat(directory: Path, rank: int, faults: dict[str, str] | None = N
     name = f"heartbeats/rank-{rank}.json"
     try:
         # a rank writes null for an unknown value
-        return records.read_record(directory / name, Heartbeat, skip_wrong_types=True)
-    except records.BadRecordError as error:
+        return safe_reading.read_record(directory / name, Heartbeat, skip_wrong_types=True)
+    except safe_reading.BadRecordError as error:
         if faults is not None:
             faults[name] = error.why
         return None

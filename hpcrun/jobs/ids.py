@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hpcrun.jobs.clusters import Purpose
-    from hpcrun.jobs.index import Entry
+    from hpcrun.jobs.run_index import Entry
 
     IdRange = tuple[tuple[float, float], tuple[float, float]]
 

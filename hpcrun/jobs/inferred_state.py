@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from hpcrun.jobs import records
+from hpcrun.jobs import safe_reading
 from hpcrun.jobs.states import CANCELLED_WHILE_PENDING, State, state_from_record
 from hpcrun.resources import parse_time
 
@@ -62,7 +62,7 @@ def infer_state(run: Run, record: ExitRecord | None) -> State | None:
     state = state_from_record(record) if record else None
     if state is None or state.name != "COMPLETED":
         log = run.log("err")
-        log_text = records.read_tail(log) if log else ""
+        log_text = safe_reading.read_tail(log) if log else ""
         name = _find_state_in_log(log_text, start_time)
         if record is None or state is None:
             if not (name and starts):
@@ -93,7 +93,7 @@ def _find_state_in_log(log_text: str, start_time: float) -> str | None:
 
 def _time_limit_seconds(run: Run) -> float:
     """Return the time limit in s: Slurm's at the start of the job, else the requested one; infinity without a limit."""
-    match = _TIME_LIMIT.search(records.read_tail(run.directory / "provenance/slurm.txt"))
+    match = _TIME_LIMIT.search(safe_reading.read_tail(run.directory / "provenance/slurm.txt"))
     try:
         return float(parse_time(match[1] if match else str(run.spec.resources.time)))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The content of ``job.json``, as `hpcrun.jobs.records` reads and validates it; see `hpcrun.jobs.run_files`."""
+"""The content of ``job.json``, as `hpcrun.jobs.safe_reading` reads and validates it; see `hpcrun.jobs.run_files`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hpcrun.frozen import frozen
 from hpcrun.job_options import JobOptions
-from hpcrun.jobs.validation import parse_record
+from hpcrun.jobs.record_validation import parse_record
 from hpcrun.resources import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hpcrun.jobs.validation import AllValues, Pairs, PluginName, Scalar, Seconds
+    from hpcrun.jobs.record_validation import AllValues, Pairs, PluginName, Scalar, Seconds
     from hpcrun.sites.loader import LoadedSite
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.poll_backoff import PollBackoff
-from hpcrun.jobs.records import BadRecordError, open_regular_file
 from hpcrun.jobs.runs import Run
+from hpcrun.jobs.safe_reading import BadRecordError, open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

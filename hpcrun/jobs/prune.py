@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import removal, secrets, write_access
-from hpcrun.jobs import index, record_trust, state_cache
+from hpcrun.jobs import record_trust, run_index, state_cache
 from hpcrun.jobs.runs import Run
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _find_record_mismatch(run: Run) -> str | None:
     directory, recorded_path = run.directory, Path(run.spec.run_dir)
     if not run.spec.is_recorded:
         return "its job.json cannot be read, which lists the files of hpcrun"
-    if not index.is_run_directory_name(directory.name) or recorded_path.name != directory.name:
+    if not run_index.is_run_directory_name(directory.name) or recorded_path.name != directory.name:
         return f"it is not a run directory: its job.json belongs to {recorded_path}"
     if recorded_path.exists() and not recorded_path.samefile(directory):
         return f"it is a copy of {recorded_path}"
@@ -75,7 +75,8 @@ def _find_record_mismatch(run: Run) -> str | None:
 
 def _find_runs(directory: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(directory):
-        if "job.json" in files and folder != str(directory) and index.is_run_directory_name(os.path.basename(folder)):  # noqa: PTH119
+        is_candidate = "job.json" in files and folder != str(directory)
+        if is_candidate and run_index.is_run_directory_name(Path(folder).name):
             yield Path(folder)
             folders.clear()
 
@@ -185,10 +186,10 @@ def remove_from_index(directories: Iterable[Path]) -> None:
         directories: The removed run directories.
     """
     names = {directory.name: directory for directory in directories}
-    for entry in index.list_entries():
+    for entry in run_index.list_entries():
         with suppress(FileNotFoundError):
             if names.get(entry.directory_name) == entry.directory:
-                index.remove_entry(entry)
+                run_index.remove_entry(entry)
     for cache in ("ended", "last"):
         state_cache.update_cache(cache, {}, dropped_names=names)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import index, state_cache
+from hpcrun.jobs import run_index, state_cache
 from hpcrun.jobs.runs import Run
 from hpcrun.sites import loader
 
@@ -30,9 +30,9 @@ def rebuild_index(find_active: Callable[[Sequence[Run]], Collection[Run]] = lamb
     paths.make_state_folder(paths.run_index_folder())
     folders = _list_run_roots()
     known_directories: set[Path] = set()
-    missing_runs: dict[index.Entry, Run] = {}
+    missing_runs: dict[run_index.Entry, Run] = {}
     removed_count = added_count = 0
-    for entry in index.list_entries():
+    for entry in run_index.list_entries():
         try:
             directory = entry.directory
         except FileNotFoundError:
@@ -41,20 +41,20 @@ def rebuild_index(find_active: Callable[[Sequence[Run]], Collection[Run]] = lamb
         if directory.is_dir():
             known_directories.add(directory.resolve())
             if not entry.job_id and (job_id := Run(directory).job_id):
-                index.record_job_ids({directory: job_id})
+                run_index.record_job_ids({directory: job_id})
         else:
             missing_runs[entry] = Run.from_index_entry(entry)
     active_runs = find_active(list(missing_runs.values()))
     for entry, run in missing_runs.items():
         if run not in active_runs:
-            index.remove_entry(entry)
+            run_index.remove_entry(entry)
             removed_count += 1
     for run, number in (numbered_run for folder in folders for numbered_run in _find_runs(folder)):
         if run.directory.resolve() not in known_directories:
             known_directories.add(run.directory.resolve())
             creation_time = run.submission.submitted or (run.directory / "job.json").stat().st_mtime
             with suppress(FileExistsError):  # another process added it
-                index.add_entry(run.directory, int(creation_time * 1e9) - number, run.job_id)
+                run_index.add_entry(run.directory, int(creation_time * 1e9) - number, run.job_id)
                 added_count += 1
     state_cache.clear_cache()
     return added_count, removed_count

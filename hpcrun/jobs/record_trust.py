@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from hpcrun import secrets, write_access
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs.records import MAX_BYTES
+from hpcrun.jobs.safe_reading import MAX_BYTES
 from hpcrun.nodelist import is_host_name
 from hpcrun.sites import trust
-from hpcrun.sites.source import Source
+from hpcrun.sites.source import SiteSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,7 +112,7 @@ def _find_trust_problem(file: Path) -> str | None:
 
 
 def _check_owner(file: Path, text: str, file_stat: os.stat_result) -> str | None:
-    return trust.refusal_reason(Source(file.absolute(), text, file_stat, is_record=True))
+    return trust.refusal_reason(SiteSource(file.absolute(), text, file_stat, is_record=True))
 
 
 def _require_original(run: Run) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import paths, permissions, secrets
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import disk_space, index
+from hpcrun.jobs import disk_space, run_index
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def create_run(spec: JobSpec, script: str) -> Run:
         HpcrunError: The directory cannot be created or added to the index; a partly created directory is removed.
     """
     from hpcrun.jobs.runs import Run
-    from hpcrun.script.options import list_library
+    from hpcrun.script.bash_options import list_library
 
     folder = paths.run_index_folder()
     try:
@@ -71,7 +71,7 @@ def create_run(spec: JobSpec, script: str) -> Run:
     created_ns = time.time_ns()
     try:
         for number, job in enumerate(tasks or [spec]):
-            index.add_entry(
+            run_index.add_entry(
                 job.run_dir, created_ns - number
             )  # lists begin with the newest run: the first task must be the newest
     except OSError as error:
@@ -84,10 +84,10 @@ def discard_run(run: Run) -> None:
     """Remove the directory and the index entry of a run that has no job."""
     shutil.rmtree(run.directory, ignore_errors=True)
     names = {task.directory.name for task in (run, *run.tasks)}
-    for entry in index.list_entries():
+    for entry in run_index.list_entries():
         if entry.directory_name in names:
             with suppress(FileNotFoundError):
-                index.remove_entry(entry)
+                run_index.remove_entry(entry)
 
 
 def _index_error(error: OSError) -> HpcrunError:

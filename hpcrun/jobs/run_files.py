@@ -1,7 +1,7 @@
 """Record classes for the files of a run directory; ``job.json`` is in `hpcrun.jobs.job_record`.
 
-`hpcrun.jobs.records` reads and validates them: fields without a default are required, and each value must have its
-field's type, see `hpcrun.jobs.validation`.
+`hpcrun.jobs.safe_reading` reads and validates them: fields without a default are required, and each value must have its
+field's type, see `hpcrun.jobs.record_validation`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hpcrun.frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.jobs.validation import AllValues, JobId, JsonObject, ProcessStart, Time
+    from hpcrun.jobs.record_validation import AllValues, JobId, JsonObject, ProcessStart, Time
 
 
 @frozen

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from hpcrun import secrets
-from hpcrun.jobs import records
+from hpcrun.jobs import safe_reading
 
 if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
@@ -22,8 +22,8 @@ def mask_secrets(value: Value, run: Run) -> Value:
     site_variables = run.spec.site.all_values.get("environment")
     texts = site_variables.items() if isinstance(site_variables, dict) else ()
     secret_values = [text for name, text in texts if isinstance(text, str) and secrets.is_secret(name, text)]
-    with suppress(FileNotFoundError, ValueError, records.BadRecordError):
-        content = records.read_text((run.sweep or run).directory / secrets.SECRETS_FILE, "replace")
+    with suppress(FileNotFoundError, ValueError, safe_reading.BadRecordError):
+        content = safe_reading.read_text((run.sweep or run).directory / secrets.SECRETS_FILE, "replace")
         secret_values += secrets.parse_secrets(content)
     masked_value: Value = secrets.mask_known(value, secret_values)
     return masked_value

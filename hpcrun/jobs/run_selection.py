@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, closest_match
-from hpcrun.jobs import ids, index
+from hpcrun.jobs import ids, run_index
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import STATE_CODES
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from hpcrun.jobs.clusters import Purpose
-    from hpcrun.jobs.index import Entry
+    from hpcrun.jobs.run_index import Entry
 
 SELECTION_HINT = (
     "give a job id, 12-17, 12_3, last, a job's name, 'name*', a run directory or all; hpcrun status lists them"
@@ -72,7 +72,7 @@ def select_runs(
     """
     if not words and since is None:
         raise HpcrunError("no job was named", hint=SELECTION_HINT)
-    entries = index.list_entries()
+    entries = run_index.list_entries()
     removed_runs: list[Run] = []
     creation_times: dict[Run, float] = {}
     missing_error: MissingRunError | None = None
@@ -130,7 +130,7 @@ def select_recent(count: int, ended_names: Collection[str], missing_runs: list[R
         missing_runs: Receives the runs whose directories were removed.
     """
     selected: list[Run] = []
-    for entry in index.list_entries():
+    for entry in run_index.list_entries():
         is_new = len(selected) < count and ids.read_job_id(entry)
         if is_new or (entry.job_id and entry.directory_name not in ended_names):
             with suppress(FileNotFoundError):

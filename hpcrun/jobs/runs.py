@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import write_access
 from hpcrun.frozen import frozen
-from hpcrun.jobs import heartbeats, index, records
+from hpcrun.jobs import heartbeats, run_index, safe_reading
 from hpcrun.jobs.job_record import JobRecord
 from hpcrun.jobs.run_files import NO_SUBMISSION, CleanRecord, Epoch, ExitRecord, Refusal, Result, Start, Submission
 from hpcrun.jobs.states import UNSUBMITTED, State, state_from_record
@@ -21,7 +21,7 @@ from hpcrun.scheduler import find_scheduler
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hpcrun.jobs.validation import Record
+    from hpcrun.jobs.record_validation import Record
     from hpcrun.scheduler import Scheduler
 
 _JOB_LOG = re.compile(r"(\d+(?:_\d+)?)_0_log\.out", re.ASCII)
@@ -39,7 +39,7 @@ class Run:
     directory: Path
 
     @classmethod
-    def from_index_entry(cls, entry: index.Entry) -> Run:
+    def from_index_entry(cls, entry: run_index.Entry) -> Run:
         """Return a run whose directory was removed, with the data in its index entry."""
         run = cls(entry.directory)
         if entry.job_id:
@@ -54,7 +54,7 @@ class Run:
         return {}
 
     @cached_property
-    def guard(self) -> records.Guard | None:
+    def guard(self) -> safe_reading.Guard | None:
         """The trust check at each read of a record, see `hpcrun.jobs.record_trust`; None for read-only commands."""
         return None
 
@@ -63,13 +63,13 @@ class Run:
         """Record the error of an invalid file, which then counts as missing."""
         try:
             yield
-        except records.BadRecordError as error:
+        except safe_reading.BadRecordError as error:
             self.faults[name] = error.why
 
     def _read(self, name: str, record_class: type[Record]) -> Record | None:
         """Read a file; return None if it is missing or invalid, and record the error in `faults`."""
         with self._record_fault(name):
-            return records.read_record(self.directory / name, record_class, self.guard)
+            return safe_reading.read_record(self.directory / name, record_class, self.guard)
         return None
 
     @cached_property
@@ -265,7 +265,9 @@ class Run:
         """Return the records of a file of JSON lines, the last first, or only the last record."""
         entries = []
         with self._record_fault(name):
-            for record in records.read_lines(self.directory / name, record_class, end_only=last_only, guard=self.guard):
+            for record in safe_reading.read_lines(
+                self.directory / name, record_class, end_only=last_only, guard=self.guard
+            ):
                 entries.append(record)
                 if last_only:
                     break
@@ -291,7 +293,7 @@ class Run:
 
 def list_runs() -> Iterator[Run]:
     """Yield this user's runs, the newest first, without those whose directories were removed."""
-    for entry in index.list_entries():
+    for entry in run_index.list_entries():
         with suppress(FileNotFoundError):
             if (entry.directory / "job.json").exists():
                 yield Run(entry.directory)

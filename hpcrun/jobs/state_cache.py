@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from hpcrun import paths
 from hpcrun.frozen import frozen
-from hpcrun.jobs import records
+from hpcrun.jobs import safe_reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from hpcrun.jobs.validation import JsonObject
+    from hpcrun.jobs.record_validation import JsonObject
 
 CACHE_FORMAT = 1
 """The version of the file format; files of another version are ignored."""
@@ -50,8 +50,8 @@ def read_cache(name: str) -> dict[str, JsonObject]:
         name: ``ended`` or ``last``.
     """
     try:
-        content = records.read_record(_cache_path(name), CacheFile)
-    except records.BadRecordError:
+        content = safe_reading.read_record(_cache_path(name), CacheFile)
+    except safe_reading.BadRecordError:
         return {}
     runs = content.runs if content and content.format == CACHE_FORMAT else {}
     return {key: entry for key, entry in runs.items() if isinstance(entry, dict)}

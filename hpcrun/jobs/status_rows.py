@@ -7,7 +7,7 @@ from dataclasses import asdict, field, fields, replace
 from typing import TYPE_CHECKING
 
 from hpcrun.frozen import frozen
-from hpcrun.jobs import inferred_state, state_cache, validation, world_warning
+from hpcrun.jobs import inferred_state, record_validation, state_cache, world_warning
 from hpcrun.jobs.progress_text import format_progress, format_time, normalize_time
 from hpcrun.jobs.run_selection import select_recent, select_runs
 from hpcrun.jobs.runs import list_runs
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hpcrun.jobs.clusters import Purpose
+    from hpcrun.jobs.record_validation import JsonObject, Time
     from hpcrun.jobs.run_files import ExitRecord
     from hpcrun.jobs.runs import Run
-    from hpcrun.jobs.validation import JsonObject, Time
 
     QueryStates = Callable[[Sequence[Run]], dict[Run, State]]
 
@@ -212,7 +212,7 @@ def _cached_row(run: Run, entry: JsonObject | None) -> StatusRow | None:
     ):
         return None
     try:
-        row = validation.parse_record(StatusRow, entry)
+        row = record_validation.parse_record(StatusRow, entry)
     except ValueError:
         return None
     return row if row.as_of is None else None  # only final rows are cached
@@ -234,7 +234,7 @@ def _ended_long_ago(record: ExitRecord | None) -> bool:
 def _cached_state(entry: JsonObject | None) -> tuple[State, float] | None:
     """Return the cached state of a run and its time."""
     try:
-        return validation.parse_record(State, entry), validation.parse_record(CachedAt, entry).at
+        return record_validation.parse_record(State, entry), record_validation.parse_record(CachedAt, entry).at
     except ValueError:
         return None
 

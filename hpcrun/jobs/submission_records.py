@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hpcrun import paths
-from hpcrun.jobs import index
+from hpcrun.jobs import run_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ def write_submission(ids: Mapping[Run, str], **values: object) -> None:
             run.directory / "submitted.json", json.dumps({"job_id": job_id, **common_values}).encode()
         )
         run.__dict__.pop("submission", None)
-    index.record_job_ids({run.directory: job_id for run, job_id in ids.items()})
+    run_index.record_job_ids({run.directory: job_id for run, job_id in ids.items()})
 
 
 def write_cancellation(run: Run) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hpcrun.jobs import records
+from hpcrun.jobs import safe_reading
 
 if TYPE_CHECKING:
     from hpcrun.jobs.job_record import RecordedResources
@@ -22,10 +22,10 @@ def read_warning(run: Run) -> str:
     The job script prints the warning, too, and writes the file ``alone`` (`hpcrun_check_world` in ``outcome.bash``).
     """
     try:
-        text = records.read_text(run.directory / "alone")
+        text = safe_reading.read_text(run.directory / "alone")
     except FileNotFoundError:
         return ""
-    except records.BadRecordError:
+    except safe_reading.BadRecordError:
         text = ""
     return text if re.fullmatch(_SMALLER_WORLD, text) else _SINGLE_RANK_WARNING.format(count_ranks(run.spec.resources))
 

@@ -9,7 +9,7 @@ from hpcrun.launchers.base import Launcher
 from hpcrun.plugins import Registry
 
 if TYPE_CHECKING:
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
     from hpcrun.spec import JobSpec
 
 REGISTRY: Registry[Launcher] = Registry(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcrun.launchers.base import Launcher
-from hpcrun.launchers.variables import list_rank_variables
+from hpcrun.launchers.rank_variables import list_rank_variables
 
 if TYPE_CHECKING:
     from hpcrun.spec import JobSpec

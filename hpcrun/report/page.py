@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.jobs import heartbeats, logs, records
+from hpcrun.jobs import heartbeats, logs, safe_reading
 from hpcrun.jobs.result_format import RESULT_LABELS, format_value
 from hpcrun.jobs.run_files import GitRecord, SiteOrigins
 from hpcrun.jobs.run_secrets import mask_secrets, masked_result
@@ -176,8 +176,8 @@ def _read_log(log: logs.LogReader, run: Run) -> str:
 
 def _read_file(run: Run, name: str) -> str:
     try:
-        return records.read_text(run.directory / name, "replace")
-    except (FileNotFoundError, records.BadRecordError):
+        return safe_reading.read_text(run.directory / name, "replace")
+    except (FileNotFoundError, safe_reading.BadRecordError):
         return ""
 
 

@@ -6,7 +6,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
-from hpcrun.jobs import records
+from hpcrun.jobs import safe_reading
 from hpcrun.jobs.run_files import GitRecord, Result
 from hpcrun.jobs.run_secrets import mask_secrets
 from hpcrun.jobs.states import state_from_record
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from hpcrun.jobs.record_validation import Record
     from hpcrun.jobs.runs import Run
-    from hpcrun.jobs.validation import Record
 
     Facts = dict[str, dict[str, object]]
 
@@ -76,8 +76,8 @@ def collect_facts(run: Run) -> Facts:
 def read_script(run: Run) -> str:
     """Return a run's job script, with ``RUN`` in place of the run directory."""
     try:
-        text = records.read_text(run.directory / "job.sh")
-    except (FileNotFoundError, records.BadRecordError):
+        text = safe_reading.read_text(run.directory / "job.sh")
+    except (FileNotFoundError, safe_reading.BadRecordError):
         return ""
     run_dir = _submitted_directory(run)
     return text.replace(str(run_dir), "RUN").replace(run_dir.name, "RUN")
@@ -90,8 +90,8 @@ def read_provenance(run: Run, name: str) -> str | None:
     """
     for directory in dict.fromkeys((run.directory, _submitted_directory(run))):
         try:
-            return records.read_text(directory / FOLDER / name, "replace")
-        except (FileNotFoundError, records.BadRecordError):
+            return safe_reading.read_text(directory / FOLDER / name, "replace")
+        except (FileNotFoundError, safe_reading.BadRecordError):
             continue
     return None
 
@@ -99,7 +99,7 @@ def read_provenance(run: Run, name: str) -> str | None:
 def read_provenance_record(run: Run, name: str, record_class: type[Record]) -> Record:
     """Return the record in a file of a run's folder ``provenance``; an empty record if there is no valid file."""
     try:
-        return records.parse_record_text(record_class, read_provenance(run, name) or "{}")
+        return safe_reading.parse_record_text(record_class, read_provenance(run, name) or "{}")
     except ValueError:
         return record_class()
 

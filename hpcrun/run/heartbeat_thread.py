@@ -31,10 +31,10 @@ DEFAULT_SECONDS = 5.0  # default of HPCRUN_HEARTBEAT_SECONDS, the interval of he
 MAX_WRITES_PER_SECOND = 100
 
 _details: list[Callable[[], Json]] = []
-_started: list[Heartbeat] = []
+_started: list[HeartbeatThread] = []
 
 
-class Heartbeat:
+class HeartbeatThread:
     """The heartbeat of one rank.
 
     Args:
@@ -119,7 +119,7 @@ def start_heartbeat(rank: int, ranks: int, interval: float) -> None:
     except OSError:
         return
     interval = max(interval, ranks / MAX_WRITES_PER_SECOND)
-    _started.append(Heartbeat(folder / f"rank-{rank}.json", rank, platform.node(), interval))
+    _started.append(HeartbeatThread(folder / f"rank-{rank}.json", rank, platform.node(), interval))
     # Spread first heartbeats over the interval, so that ranks do not write at the same time.
     _started[0].start(delay=interval * rank / ranks)
 

@@ -36,7 +36,7 @@ def parse_options(script: str) -> argparse.Namespace:
     """
     import tomllib
 
-    from hpcrun.options import parse
+    from hpcrun.declared_options import parse
 
     folder = Path(script).resolve().parent
     try:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import records
+from hpcrun.jobs import safe_reading
 from hpcrun.jobs.run_creation import discard_run
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import State, state_from_record
@@ -117,7 +117,7 @@ def _require_this_host(run: Run) -> None:
 
 def _read_hosts(run: Run) -> str:
     """Return the hosts of the ranks from the job's hostfile, as a node list; empty before the script has written it."""
-    lines = records.read_tail(run.directory / "hostfile", MAX_HOSTFILE_BYTES).splitlines()
+    lines = safe_reading.read_tail(run.directory / "hostfile", MAX_HOSTFILE_BYTES).splitlines()
     names = (re.split(r"[\s:]", line)[0] for line in lines)
     return fold_hosts(dict.fromkeys(filter(is_host_name, names)))
 

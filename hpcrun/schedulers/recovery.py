@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
-from hpcrun.jobs import index
+from hpcrun.jobs import run_index
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.submission_records import write_refusal, write_submission
 from hpcrun.schedulers import local
@@ -35,12 +35,12 @@ def recover_jobs() -> None:
     """
     runs = [
         run
-        for run in map(Run, index.list_directories_without_job_id()[:MAX_RUNS])
+        for run in map(Run, run_index.list_directories_without_job_id()[:MAX_RUNS])
         if (run.refusal is None or run.log_job_id) and run.spec.is_recorded
     ]
     for run in runs:
         if run.job_id:  # the job id is recorded, but not in the name of the link
-            index.record_job_ids({run.directory: run.job_id})
+            run_index.record_job_ids({run.directory: run.job_id})
     for scheduler, unrecorded_runs in schedulers.group_by_scheduler([run for run in runs if not run.job_id]).items():
         _record_jobs(unrecorded_runs, scheduler.find_unrecorded(unrecorded_runs))
 

@@ -10,9 +10,9 @@ import jinja2
 
 from hpcrun import containers, launchers, node_launch, paths, staging
 from hpcrun.errors import HpcrunError
-from hpcrun.launchers.variables import job_variables
+from hpcrun.launchers.rank_variables import job_variables
 from hpcrun.scheduler import find_scheduler
-from hpcrun.script import options, quoting, starter, templates
+from hpcrun.script import bash_options, quoting, starter, templates
 
 if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
@@ -41,14 +41,14 @@ def render(spec: JobSpec) -> str:
         "library": paths.shell_library(),
         "tensorflow_level": {"DEBUG": 0, "INFO": 0, "WARNING": 1, "ERROR": 2}[spec.log_level],
         "scheduler_options": find_scheduler(spec.scheduler).directives(spec),
-        "job_options": options.job_options(spec),
+        "job_options": bash_options.job_options(spec),
         "job_variables": job_variables(spec),
-        "cuda_options": options.cuda_options(spec),
-        "cuda_flags": options.cuda_xla_flags(spec),
-        "on_nvidia": options.uses_nvidia_gpus(spec),
-        "hostfile_options": options.hostfile_options(spec),
+        "cuda_options": bash_options.cuda_options(spec),
+        "cuda_flags": bash_options.cuda_xla_flags(spec),
+        "on_nvidia": bash_options.uses_nvidia_gpus(spec),
+        "hostfile_options": bash_options.hostfile_options(spec),
         "launcher": launchers.find_launcher(spec),
-        "launch_options": options.launch_options(spec),
+        "launch_options": bash_options.launch_options(spec),
         "launch": launch,
         "ranks": ranks if has_starter else spec.resources.ranks,
         "started_by": spec.launch if has_starter else spec.launcher if launch else "",
@@ -94,7 +94,7 @@ def _container_context(spec: JobSpec) -> dict[str, Any]:
             name for name in names if not (runtime.command and name.startswith(containers.VARIABLE_PREFIXES))
         ],
         "container_families": containers.VARIABLE_PREFIXES,
-        "enter_options": options.options_as_words(
+        "enter_options": bash_options.options_as_words(
             image_file=runtime.files and "://" not in str(spec.container.image),
             bind_hpcrun=spec.container.hpcrun == "bind",
             bind=runtime.bind if runtime.command else None,

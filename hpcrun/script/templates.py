@@ -11,10 +11,10 @@ import jinja2.nodes
 
 from hpcrun import paths, sandbox
 from hpcrun.errors import HpcrunError, closest_match
-from hpcrun.launchers.variables import data_variable
+from hpcrun.launchers.rank_variables import data_variable
 from hpcrun.script import quoting
 from hpcrun.sites import trust
-from hpcrun.sites.source import Source
+from hpcrun.sites.source import SiteSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +91,7 @@ def _block_names(file: Path) -> list[str]:
 def _read_template(file: Path) -> str:
     """Read a template, and check that it is trusted, because it is bash code that runs as this user."""
     try:
-        source = Source.read(file)
+        source = SiteSource.read(file)
     except UnicodeDecodeError:
         raise HpcrunError(f"{file}: not a text file", hint=HINT) from None
     trust.require_trusted_template(source)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.sites.source import Source
+from hpcrun.sites.source import SiteSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 
-def read_sources(folder: Path) -> dict[str, Source]:
+def read_sources(folder: Path) -> dict[str, SiteSource]:
     """Read a layer's site files and templates, by their relative paths.
 
     Raises:
@@ -31,14 +31,14 @@ def list_templates(folder: Path) -> list[Path]:
     return sorted(file for file in (folder / "templates").rglob("*") if file.is_file())
 
 
-def read_source(file: Path) -> Source:
+def read_source(file: Path) -> SiteSource:
     """Read a site file or template.
 
     Raises:
         HpcrunError: The file cannot be read, or is not UTF-8.
     """
     try:
-        return Source.read(file)
+        return SiteSource.read(file)
     except OSError as error:
         raise HpcrunError(f"{file}: {error.strerror}", hint="the file must be readable by you") from None
     except UnicodeDecodeError:

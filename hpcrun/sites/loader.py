@@ -20,8 +20,8 @@ from hpcrun.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.sites.model import Site
-    from hpcrun.sites.source import Source
+    from hpcrun.sites.site_model import Site
+    from hpcrun.sites.source import SiteSource
 
 _MAX_LISTED_FILES = 9  # in a hint
 
@@ -41,7 +41,7 @@ class LoadedSite:
     site: Site
     chosen_by: str
     origins: dict[Key, Path]
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SiteSource, ...] = ()
     ineffective_unsets: tuple[tuple[Path, str], ...] = ()
 
     def find_origin(self, key: Key) -> str | None:

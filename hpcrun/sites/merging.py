@@ -12,7 +12,7 @@ from hpcrun import paths
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.sites import project
 from hpcrun.sites.line_numbers import Key, format_location
-from hpcrun.sites.source import Source, file_state
+from hpcrun.sites.source import SiteSource, file_state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def _advise_on_characters(file: Path) -> str:
     return ""
 
 
-def _read_file(file: Path) -> tuple[dict[str, Any], Source]:
+def _read_file(file: Path) -> tuple[dict[str, Any], SiteSource]:
     try:
         return _parse_cached(file, file_state(file))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -57,8 +57,8 @@ def _read_file(file: Path) -> tuple[dict[str, Any], Source]:
 
 
 @cache
-def _parse_cached(file: Path, _state: tuple[int, ...]) -> tuple[dict[str, Any], Source]:
-    source = Source.read(file)
+def _parse_cached(file: Path, _state: tuple[int, ...]) -> tuple[dict[str, Any], SiteSource]:
+    source = SiteSource.read(file)
     return tomllib.loads(source.text), source
 
 
@@ -111,7 +111,7 @@ class MergedFiles:
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[Key, Path] = field(default_factory=dict)
-    sources: dict[Path, Source] = field(default_factory=dict)
+    sources: dict[Path, SiteSource] = field(default_factory=dict)
     ineffective_unsets: list[tuple[Path, str]] = field(default_factory=list)
 
     def add(self, values: dict[str, Any], origins: dict[Key, Path]) -> None:

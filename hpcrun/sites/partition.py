@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from hpcrun.jobs.job_record import RecordedResources
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
 
 T = TypeVar("T")
 Settings = TypeVar("Settings", Resources, Limits)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from hpcrun import resources
-from hpcrun.sites import limits, model, partition, software_tables, tables
+from hpcrun.sites import limits, partition, site_model, software_tables, tables
 
 SCHEMA_FILE = "site.schema.json"
 """The schema's file name, as in the first line of site files, ``#:schema ./FILE``, for Taplo and Even Better TOML."""
@@ -21,7 +21,7 @@ def _read_docstrings() -> dict[tuple[str, str], str]:
     pydantic's option ``use_attribute_docstrings`` does not support dataclasses of the standard library.
     """
     docstrings = {}
-    for module in (resources, limits, tables, software_tables, partition, model):
+    for module in (resources, limits, tables, software_tables, partition, site_model):
         for node in ast.parse(inspect.getsource(module)).body:
             if isinstance(node, ast.ClassDef):
                 for field, after in zip(node.body, node.body[1:], strict=False):
@@ -36,7 +36,7 @@ def site_file_schema() -> dict[str, Any]:
 
     The schema follows draft-07, which editors support, and omits null, which TOML does not have.
     """
-    schema = TypeAdapter(model.Site).json_schema(ref_template="#/definitions/{model}")
+    schema = TypeAdapter(site_model.Site).json_schema(ref_template="#/definitions/{model}")
     schema["definitions"] = schema.pop("$defs")
     docstrings = _read_docstrings()
     for kind, table in [("Site", schema), *schema["definitions"].items()]:

@@ -14,17 +14,17 @@ from zlib import crc32
 
 from hpcrun import paths
 from hpcrun.resources import Resources
-from hpcrun.sites import limits, model, partition, software_tables, tables
+from hpcrun.sites import limits, partition, site_model, software_tables, tables
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
 
 _CLASS_KEY = ":class"
 """The JSON key for the class name of an object; no field has this name."""
 
-MODULES = (limits, model, partition, tables, software_tables)
+MODULES = (limits, site_model, partition, tables, software_tables)
 _CLASSES: dict[str, type[Any]] = {
     name: kind
     for module in MODULES
@@ -40,7 +40,7 @@ def read_site(key: str) -> Site | None:
         site = _from_json(content["site"]) if content["key"] == key else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return site if isinstance(site, model.Site) else None
+    return site if isinstance(site, site_model.Site) else None
 
 
 def write_site(key: str, site: Site) -> None:

@@ -42,7 +42,7 @@ def _open_nonblocking(file: str, flags: int) -> int:
 
 
 @frozen
-class Source:
+class SiteSource:
     """A site file, a template, or the record of a job to resubmit.
 
     Attributes:
@@ -59,7 +59,7 @@ class Source:
     is_record: bool = False
 
     @classmethod
-    def read(cls, file: Path) -> Source:
+    def read(cls, file: Path) -> SiteSource:
         """Read a file.
 
         Raises:

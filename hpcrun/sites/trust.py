@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hpcrun.sites.loader import LoadedSite
-    from hpcrun.sites.source import Source
+    from hpcrun.sites.source import SiteSource
 
 
 class NotAllowedError(HpcrunError):
@@ -41,7 +41,7 @@ def require_trusted(loaded_site: LoadedSite) -> None:
     )
 
 
-def require_trusted_template(source: Source) -> None:
+def require_trusted_template(source: SiteSource) -> None:
     """Refuse a template that is not trusted.
 
     Raises:
@@ -51,7 +51,7 @@ def require_trusted_template(source: Source) -> None:
         _raise_not_allowed([(source, why)], None)
 
 
-def refusal_reason(source: Source) -> str | None:
+def refusal_reason(source: SiteSource) -> str | None:
     """Return why a file is not trusted; None if it is trusted."""
     if source.file.parent in {paths.shipped_folder("site-configs"), paths.shipped_folder("templates")}:
         return None  # a user who can write these files can also change hpcrun
@@ -79,7 +79,7 @@ def refusal_reason(source: Source) -> str | None:
     )
 
 
-def is_project_file(source: Source) -> bool:
+def is_project_file(source: SiteSource) -> bool:
     """Return whether a site file or template belongs to a project."""
     file = source.file
     return not source.is_record and any(
@@ -88,7 +88,7 @@ def is_project_file(source: Source) -> bool:
     )
 
 
-def allow_files(sources: Iterable[Source]) -> None:
+def allow_files(sources: Iterable[SiteSource]) -> None:
     """Record that this user allows these files with their current text."""
     for source in sources:
         _write_record(
@@ -152,7 +152,7 @@ def revoke_owner(name: str) -> bool:
     return len(remaining_owners) < len(owners)
 
 
-def _raise_not_allowed(refused_sources: list[tuple[Source, str]], site: str | None) -> None:
+def _raise_not_allowed(refused_sources: list[tuple[SiteSource, str]], site: str | None) -> None:
     if not refused_sources:
         return
     from shlex import quote

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, get_args, get_origin, get_type_hints
 
 from hpcrun.errors import closest_match
-from hpcrun.sites.model import Site
+from hpcrun.sites.site_model import Site
 
 LIST_KEYS_HINT = "hpcrun site schema --markdown lists all keys, as docs/site-keys.md does"
 """The hint if a message does not list all valid keys."""

@@ -13,8 +13,8 @@ from hpcrun.field_checks import FieldError
 from hpcrun.resources import is_valid
 from hpcrun.sites import toml, unknown_keys
 from hpcrun.sites.line_numbers import format_location
-from hpcrun.sites.model import Site
 from hpcrun.sites.partition import LEVELS
+from hpcrun.sites.site_model import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,6 @@ import keras
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import reraise_original
-from hpcrun.train.build import build, is_custom_step
 from hpcrun.train.callbacks import callbacks_on_this_rank, wrap_user_callbacks
 from hpcrun.train.checkpoint import open_checkpoint
 from hpcrun.train.config_values import to_comparable
@@ -17,6 +16,7 @@ from hpcrun.train.data.arrays import are_arrays
 from hpcrun.train.data.inputs import announce_local_batches, shard_input
 from hpcrun.train.fit_callbacks import create_fit_callbacks, keras_verbose
 from hpcrun.train.gradients.optimizer import distribute_optimizers
+from hpcrun.train.model_build import build, is_custom_step
 from hpcrun.train.model_config import check_same_model
 from hpcrun.train.model_wrapper import ModelWrapper
 from hpcrun.train.normalization import disable_xla, synchronize_keras_layers
@@ -27,7 +27,7 @@ from hpcrun.train.ranks.world import world
 from hpcrun.train.state import broadcast_once
 from hpcrun.train.steps import compile_step, restore_step, wrap_steps
 from hpcrun.train.unsupported import check_compiled, check_is_model, check_layers, check_losses, check_metrics
-from hpcrun.train.validation import shard_validation, split_validation
+from hpcrun.train.validation_data import shard_validation, split_validation
 
 if TYPE_CHECKING:
     import os

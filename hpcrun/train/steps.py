@@ -12,7 +12,6 @@ import keras
 from hpcrun.errors import HpcrunError
 from hpcrun.run.job import print_line
 from hpcrun.train.backends import is_computed, wait_for_step
-from hpcrun.train.build import is_custom_step
 from hpcrun.train.data.batch_share import use_share
 from hpcrun.train.data.shards import PredictShard, Shard, first_rank_with_samples
 from hpcrun.train.gradients.embedding_lookups import EmbeddingLookups
@@ -20,6 +19,7 @@ from hpcrun.train.gradients.optimizer import CapturedStep, capture_gradients
 from hpcrun.train.gradients.sparse import is_sparse
 from hpcrun.train.losses import scale_losses
 from hpcrun.train.metrics import keep_callback_evaluation_local, reduce_metrics_over_ranks
+from hpcrun.train.model_build import is_custom_step
 from hpcrun.train.rank_random import use_rank_seeds
 from hpcrun.train.ranks.world import world
 from hpcrun.train.state import check_same_weights, set_jax_state

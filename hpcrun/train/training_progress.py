@@ -8,8 +8,8 @@ import keras
 
 from hpcrun.run.heartbeat_thread import set_details
 from hpcrun.run.progress import Progress
-from hpcrun.train.build import is_custom_step
 from hpcrun.train.callback_list import to_numbers
+from hpcrun.train.model_build import is_custom_step
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from hpcrun.jobs import heartbeats, records
+from hpcrun.jobs import heartbeats, safe_reading
 from hpcrun.jobs.inferred_state import PROLOG_REASON, is_starting
 from hpcrun.jobs.progress_text import format_progress
 from hpcrun.watch.format import format_duration
@@ -118,7 +118,7 @@ def find_start(run: Run) -> tuple[str, float] | None:
     argv = run.spec.argv
     if 0 in run.completed_ranks():
         return None
-    if argv and _PYTHON.fullmatch(argv[0]) and _FIRST_LINE.fullmatch(records.read_tail(log, 1024)):
+    if argv and _PYTHON.fullmatch(argv[0]) and _FIRST_LINE.fullmatch(safe_reading.read_tail(log, 1024)):
         return "rank 0 starts Python and has printed nothing yet", now - rank_started
     return None
 

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hpcrun.frozen import frozen
-from hpcrun.jobs.records import BadRecordError, open_regular_file
 from hpcrun.jobs.run_secrets import mask_secrets
+from hpcrun.jobs.safe_reading import BadRecordError, open_regular_file
 from hpcrun.why.literals import condense
 
 if TYPE_CHECKING:

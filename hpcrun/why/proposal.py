@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
-from hpcrun.jobs import records
+from hpcrun.jobs import safe_reading
 from hpcrun.jobs.progress_text import format_elapsed
 from hpcrun.jobs.states import describe_state
 from hpcrun.nodelist import expand_nodelist, fold_hosts
@@ -142,8 +142,8 @@ def _find_partition(run: Run, resources: Resources) -> SlurmPartition:
 def _recorded_memory(run: Run) -> float:
     """Return the memory per node in MiB that Slurm allocated to a job, from the job's record; 0 if unknown."""
     try:
-        text = records.read_text(run.directory / FOLDER / "slurm.txt")
-    except (OSError, records.BadRecordError):
+        text = safe_reading.read_text(run.directory / FOLDER / "slurm.txt")
+    except (OSError, safe_reading.BadRecordError):
         return 0
     memory, nodes = _MEMORY_OF_JOB.search(text), _NODES_OF_JOB.search(text)
     return _parse_size(memory[1], memory[2]) / (int(nodes[1]) if nodes else 1) if memory else 0

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import paths
-from hpcrun.jobs import records
+from hpcrun.jobs import safe_reading
 from hpcrun.jobs.run_files import SiteOrigins
 from hpcrun.provenance.record import FOLDER
 from hpcrun.sites.partition import matching_levels
@@ -42,7 +42,7 @@ def find_origin(run: Run, key: str) -> str:
 def _read_origins(run: Run) -> dict[str, str]:
     """Return the origin of each value by key; empty without a record."""
     try:
-        record = records.read_record(run.directory / FOLDER / "site.json", SiteOrigins) or SiteOrigins()
-    except records.BadRecordError:
+        record = safe_reading.read_record(run.directory / FOLDER / "site.json", SiteOrigins) or SiteOrigins()
+    except safe_reading.BadRecordError:
         return {}
     return {key: origin.place for key, origin in record.origins.items() if origin.place}

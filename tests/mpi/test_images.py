@@ -10,7 +10,7 @@ from PIL import Image
 from hpcrun.data.build import Options, build
 from hpcrun.data.image_sources import find_images
 from hpcrun.data.layout import find_shards
-from hpcrun.data.shards import read_shard
+from hpcrun.data.shard_files import read_shard
 from hpcrun.data.tfrecord import read_records
 from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras, thorough
 

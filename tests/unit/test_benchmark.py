@@ -12,7 +12,7 @@ from hpcrun.doctor.benchmark_files import NodeSpeeds
 from hpcrun.doctor.benchmark_records import BenchmarkRecord
 from hpcrun.doctor.site_job import plan_benchmark
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs.validation import parse_record
+from hpcrun.jobs.record_validation import parse_record
 from hpcrun.sites import loader
 
 NODE = {"compute_GFLOPS": 50.0, "memory_GBps": 10.0}

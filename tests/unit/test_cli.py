@@ -31,7 +31,7 @@ def test_commands_start_without_heavy_imports(argv):
 
 def test_a_dry_run_does_not_import_what_reads_runs():
     modules = imported_modules("submit", "lenet5", "--site", "slurm", "--dry-run")
-    assert not {"hpcrun.jobs.runs", "hpcrun.jobs.records", "submitit", "numpy"} & modules
+    assert not {"hpcrun.jobs.runs", "hpcrun.jobs.safe_reading", "submitit", "numpy"} & modules
     assert "jinja2" in modules
 
 

@@ -26,7 +26,7 @@ def short_names(module_names):
 def test_the_import_contracts_list_all_modules():
     assert short_names(ISLAND["source_modules"]) == sorted(module_names() - {"train"})
     assert short_names(IMPORTS["forbidden_modules"]) == sorted(
-        module_names() - {"train", "run", "data", "options", "option_rules", "permissions", "errors", "frozen"}
+        module_names() - {"train", "run", "data", "declared_options", "option_rules", "permissions", "errors", "frozen"}
     )
 
 

@@ -20,7 +20,7 @@ from PIL import Image
 from hpcrun.data.example import decode_example, encode_example
 from hpcrun.data.info import sample_image
 from hpcrun.data.layout import find_shards
-from hpcrun.data.shards import read_shard
+from hpcrun.data.shard_files import read_shard
 from hpcrun.data.tfrecord import read_records
 from tests.waiting import wait_until
 

@@ -18,8 +18,8 @@ from hpcrun.doctor import checks, discover_partitions, installed_software, mount
 from hpcrun.doctor.context import create_context
 from hpcrun.doctor.node_report import NodeReport
 from hpcrun.finding import error, ok, warning
+from hpcrun.jobs.record_validation import parse_record
 from hpcrun.jobs.runs import Run
-from hpcrun.jobs.validation import parse_record
 from hpcrun.schedulers.slurm_partitions import parse_partitions
 from tests.unit import slurm_clusters
 

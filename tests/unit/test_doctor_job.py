@@ -13,7 +13,7 @@ import hpcrun
 from hpcrun.doctor import checks, site_job
 from hpcrun.doctor.context import create_context
 from hpcrun.doctor.node_report import read_report
-from hpcrun.jobs import index
+from hpcrun.jobs import run_index
 from tests.waiting import DEADLINE
 
 CONFIG = "MpiDefault = pmi2\nAccountingStorageType = accounting_storage/none"
@@ -92,7 +92,7 @@ def test_a_successful_job_leaves_nothing(cli, job_with_reports, isolated_home):
     assert (code, output["ok"], [one["host"] for one in output["nodes"]]) == (0, True, ["n1", "n2"]), out
     assert "job 7 checks 2 nodes of site slurm (Ctrl+C cancels it)\n" in err
     assert output["job"]["run_dir"] is None
-    assert (list((isolated_home / "runs").iterdir()), index.list_entries()) == ([], [])
+    assert (list((isolated_home / "runs").iterdir()), run_index.list_entries()) == ([], [])
 
 
 def test_a_failed_job_is_kept_and_the_site_file_is_named_again(cli, job_with_reports, tmp_path):
@@ -126,7 +126,7 @@ def test_sigterm_cancels_the_job(cli, slurm, signalled, isolated_home):
     code, _, err = cli("doctor", "slurm", "--in-job")
     assert (code, slurm.calls("scancel")) == (143, ["7"])
     assert "job 7 (doctor) is cancelled: it did not run\n" in err
-    assert (list((isolated_home / "runs").iterdir()), index.list_entries()) == ([], [])
+    assert (list((isolated_home / "runs").iterdir()), run_index.list_entries()) == ([], [])
 
 
 def test_sigterm_ends_a_local_script_and_leaves_nothing(cli, tmp_path, isolated_home, signalled):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from hpcrun.run import heartbeat_thread, waiting
-from hpcrun.run.heartbeat_thread import Heartbeat
+from hpcrun.run.heartbeat_thread import HeartbeatThread
 from tests.waiting import wait_until
 
 
@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 def next_heartbeat(tmp_path):
     """Start a rank's heartbeat; return a function that waits for the next one."""
     file = tmp_path / "rank-0.json"
-    writer = Heartbeat(file, 0, "n1", 0.01)
+    writer = HeartbeatThread(file, 0, "n1", 0.01)
     writer.start(delay=0)
 
     def call():

@@ -7,8 +7,8 @@ import pytest
 
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.job_record import JobRecord, RecordedContainer
-from hpcrun.jobs.records import parse_record_text
 from hpcrun.jobs.runs import Run
+from hpcrun.jobs.safe_reading import parse_record_text
 from hpcrun.resources import Resources
 
 

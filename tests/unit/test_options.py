@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcrun.declared_options import map_option_names, parse, replace_aliases, require_ranks
 from hpcrun.errors import HpcrunError
-from hpcrun.options import map_option_names, parse, replace_aliases, require_ranks
 
 TABLE: dict[str, dict[str, Any]] = {
     "batch-size": {"default": 128, "help": "100 % of the samples of a step"},

@@ -22,7 +22,7 @@ from hpcrun.request import Request
 from hpcrun.resources import Resources
 from hpcrun.schedulers.slurm_directives import sbatch_options
 from hpcrun.sites.loader import LoadedSite
-from hpcrun.sites.model import Site
+from hpcrun.sites.site_model import Site
 from tests.waiting import DEADLINE
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import index, rebuild, run_selection, states, status_rows
+from hpcrun.jobs import rebuild, run_index, run_selection, states, status_rows
 from hpcrun.jobs.states import State
 
 
@@ -160,13 +160,13 @@ def test_a_refused_submission_is_not_the_last_job(fake_slurm, five_jobs):
 
 
 def test_the_index_is_rebuilt_from_the_run_directories(fake_slurm, five_jobs, isolated_home):
-    before = [(entry.job_id, entry.directory) for entry in index.list_entries()]
-    for entry in index.list_entries():
+    before = [(entry.job_id, entry.directory) for entry in run_index.list_entries()]
+    for entry in run_index.list_entries():
         if entry.job_id != "13":
-            index.remove_entry(entry)
+            run_index.remove_entry(entry)
     shutil.rmtree(run_selection.select_one("13").directory)
     assert rebuild.rebuild_index() == (4, 1)
-    assert [(entry.job_id, entry.directory) for entry in index.list_entries()] == [
+    assert [(entry.job_id, entry.directory) for entry in run_index.list_entries()] == [
         one for one in before if one[0] != "13"
     ]
     assert rebuild.rebuild_index() == (0, 0)
@@ -189,17 +189,17 @@ def test_rebuilding_searches_the_run_roots_of_all_sites(five_jobs, isolated_home
 
 
 def test_index_links_without_a_job_id_are_read(five_jobs):
-    for entry in index.list_entries():
+    for entry in run_index.list_entries():
         link = paths.run_index_folder() / entry.link
         link.rename(link.with_name(f"{entry.created_ns}-{entry.directory_name}"))
-    assert {entry.job_id for entry in index.list_entries()} == {None}
+    assert {entry.job_id for entry in run_index.list_entries()} == {None}
     assert ids("12-14") == [14, 13, 12]
     rebuild.rebuild_index()
-    assert {entry.job_id for entry in index.list_entries()} == {"5", "12", "13", "14", "17"}
+    assert {entry.job_id for entry in run_index.list_entries()} == {"5", "12", "13", "14", "17"}
 
 
 def test_an_index_link_renamed_while_it_is_read_is_followed(five_jobs):
-    entry = next(entry for entry in index.list_entries() if entry.job_id == "12")
+    entry = next(entry for entry in run_index.list_entries() if entry.job_id == "12")
     directory = entry.directory
-    index.record_job_ids({directory: "99"})
+    run_index.record_job_ids({directory: "99"})
     assert entry.directory == directory

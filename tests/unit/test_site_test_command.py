@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpcrun.doctor import site_job
-from hpcrun.jobs import index, runs
+from hpcrun.jobs import run_index, runs
 from hpcrun.version import __version__
 
 RANKS = [
@@ -59,7 +59,7 @@ def test_a_healthy_site_passes(cli, job, isolated_home):
     assert out.splitlines()[-1].split() == ["n2", "15", "1.5", "50", "10"]
     assert "job 7 tests site slurm: 2 nodes, 2 ranks, started by srun\n" in err
     assert "allreduce: latency 20 us, bandwidth 2 GB/s\n" in err
-    assert (list(isolated_home.joinpath("runs").iterdir()), index.list_entries()) == ([], []), "the run is removed"
+    assert (list(isolated_home.joinpath("runs").iterdir()), run_index.list_entries()) == ([], []), "the run is removed"
 
     assert f"recorded in {isolated_home}/state/hpcrun/tested/slurm.tested.jsonl\n" in err
     (kept,) = json.loads(cli("site", "test", "slurm", "--history", "--json")[1])

@@ -18,7 +18,7 @@ import hpcrun
 from hpcrun import paths, write_access
 from hpcrun.errors import HpcrunError
 from hpcrun.sites import loader, trust
-from hpcrun.sites.source import Source
+from hpcrun.sites.source import SiteSource
 
 SOMEBODY = 12345
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -154,7 +154,7 @@ def test_files_in_a_private_folder_are_trusted(shared):
     (shared / "ours.toml").rename(inner / "ours.toml")
     (inner / "ours.toml").chmod(0o666)
     shared.chmod(0o700)
-    source = Source.read(inner / "ours.toml")
+    source = SiteSource.read(inner / "ours.toml")
     assert write_access.find_other_writer(source.file, frozenset(), source.file_stat) is None
     shared.chmod(0o755)
     assert write_access.find_other_writer(source.file, frozenset(), source.file_stat)
@@ -165,7 +165,7 @@ def test_a_users_private_group_counts_as_the_user(shared, monkeypatch, gid):
     file = shared / "ours.toml"
     os.chown(file, -1, gid)
     file.chmod(0o664)
-    source = Source.read(file)
+    source = SiteSource.read(file)
     members: list[str] = []
     me = write_access.name_of_uid(os.geteuid())
     monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((me, "x", gid, members)))
@@ -208,7 +208,7 @@ def test_write_access_by_acl_is_detected(shared):
         )
     except OSError:
         pytest.skip("this file system has no POSIX ACLs")
-    source = Source.read(file)
+    source = SiteSource.read(file)
     assert (
         write_access.find_other_writer(source.file, frozenset(), source.file_stat)
         == f"{write_access.name_of_uid(SOMEBODY)} may write {file}"
@@ -223,7 +223,7 @@ def test_parent_folders_and_links_are_checked(shared, given):
     real.mkdir()
     (shared / "link").symlink_to(real)
     (shared / "ours.toml").rename(real / "ours.toml")
-    source = Source.read(shared / "link/ours.toml")
+    source = SiteSource.read(shared / "link/ours.toml")
     assert write_access.find_other_writer(source.file, frozenset(), source.file_stat) is None
     os.chown(shared / given, SOMEBODY, -1, follow_symlinks=False)
     assert (
@@ -283,7 +283,7 @@ def test_the_checked_content_is_the_content_used(shared, monkeypatch):
     file = shared / "ours.toml"
     change_owner(file, monkeypatch)
     good, evil = file.read_text(), 'setup = ["evil"]\n'
-    trust.allow_files([Source.read(file)])
+    trust.allow_files([SiteSource.read(file)])
     file.write_text(evil)
     found = loader.load_site("ours")
     file.write_text(good)
@@ -491,7 +491,7 @@ def test_permissions_that_others_can_write_are_ignored(cli, shared, isolated_hom
     if word == "owners":
         trust.allow_owner("bob", SOMEBODY)
     else:
-        trust.allow_files([Source.read(file)])
+        trust.allow_files([SiteSource.read(file)])
         assert submit(cli)[0] == 0
     data.chmod(0o777)  # so that somebody may put another `hpcrun` there
     refused(cli, f"{data}/hpcrun/allowed/", f"cannot be trusted: everybody may write {data}\nHINT: ", "XDG_DATA_HOME")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hpcrun.jobs import poll_backoff, validation
+from hpcrun.jobs import poll_backoff, record_validation
 from hpcrun.jobs.heartbeats import Heartbeat
 from hpcrun.jobs.run_files import Epoch
 from hpcrun.jobs.runs import Run
@@ -211,7 +211,7 @@ def test_the_remaining_time_is_estimated(said, left):
 
 
 def test_final_figures_are_those_of_all_ranks():
-    last = validation.parse_record(Epoch, {"epoch": 10, "epochs": 10, "loss": 0.5, "val_loss": 0.6})
+    last = record_validation.parse_record(Epoch, {"epoch": 10, "epochs": 10, "loss": 0.5, "val_loss": 0.6})
     said: dict[str, Any] = {
         "epoch": 10,
         "epochs": 10,

@@ -10,7 +10,7 @@ import typer
 from hpcrun.cli import output
 from hpcrun.cli.data import require_libraries
 from hpcrun.cli.parameters import Json
-from hpcrun.cli.progress import progress
+from hpcrun.cli.progress_bar import progress
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hpcrun.cli.site.review import confirm, show_diff
 from hpcrun.errors import HpcrunError, closest_match
 
 if TYPE_CHECKING:
-    from hpcrun.sites.source import Source
+    from hpcrun.sites.source import SiteSource
 
 
 def allow(
@@ -143,12 +143,12 @@ def _allow(names: list[str], *, yes: bool) -> None:
     output.message(f"allowed: {', '.join(str(source.file) for source in refused_sources)}")
 
 
-def _select_sources(names: list[str]) -> list[Source]:
+def _select_sources(names: list[str]) -> list[SiteSource]:
     """Return the files that the arguments name; for a site also all templates, which render the site's job scripts."""
     from hpcrun import paths
     from hpcrun.sites import layer_files, loader, project
 
-    sources_by_file: dict[Path, Source] = {}
+    sources_by_file: dict[Path, SiteSource] = {}
     unallowed_project, site_names = project.find_unused_project(), loader.list_site_files(paths.config_layers())
     if unallowed_project and (
         not names or any((unallowed_project.folder / f"{name}.toml").is_file() for name in names)

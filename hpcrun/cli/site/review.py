@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hpcrun.sites.layers import Change
-    from hpcrun.sites.source import Source
+    from hpcrun.sites.source import SiteSource
 
 
-def check_templates(files: Mapping[str, Source]) -> None:
+def check_templates(files: Mapping[str, SiteSource]) -> None:
     """Check the syntax of a layer's templates.
 
     Args:
@@ -34,7 +34,7 @@ def check_templates(files: Mapping[str, Source]) -> None:
             check_template(text, name)
 
 
-def show_change(change: Change) -> dict[str, Source]:
+def show_change(change: Change) -> dict[str, SiteSource]:
     """Show the differences between a layer's new files and those in use, and warnings on new and changed files.
 
     Returns:

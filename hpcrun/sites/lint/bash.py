@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hpcrun.finding import Finding
     from hpcrun.sites.loader import LoadedSite
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
 
 _BETTER_KEYS = {"LD_LIBRARY_PATH": "prepend_path.LD_LIBRARY_PATH", "XLA_FLAGS": "cuda.xla_flags"}
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&])(LD_LIBRARY_PATH|XLA_FLAGS)=(\S*)")

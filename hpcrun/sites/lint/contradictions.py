@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from hpcrun.finding import Finding
     from hpcrun.sites.limits import Limits
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
 
 FIX = "correct one of the two"
 

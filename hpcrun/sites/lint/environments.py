@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.finding import Finding
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
 
 
 def unused_python_environment(site: Site) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.finding import Finding
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
 
 # the names of these hosts belong to two different clusters
 _SAMPLE_HOSTS = ("q", "z"), ("q7-x.example.org", "z7-x.example.org")

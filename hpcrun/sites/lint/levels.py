@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.finding import Severity
-    from hpcrun.sites.model import Site
     from hpcrun.sites.partition import Partition
+    from hpcrun.sites.site_model import Site
 
 
 def finding_at(key: tuple[str, ...], problem: str, fix: str, severity: Severity = "warning") -> Finding:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
     from hpcrun.resources import Resources
     from hpcrun.sites.loader import LoadedSite
-    from hpcrun.sites.model import ResolvedSite, Site
+    from hpcrun.sites.site_model import ResolvedSite, Site
 
 MPI_TYPES = {
     "openmpi": ("pmix", "pmix_v5", "pmix_v4", "pmix_v3"),

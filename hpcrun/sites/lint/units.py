@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.finding import Finding
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
 
 
 def size_in_mib(site: Site) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.finding import Finding
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.site_model import Site
 
 _PATH_VARIABLES = re.compile(r"(LD_LIBRARY_|LIBRARY_|PYTHON|MAN|MODULE|C|CPLUS_INCLUDE_|PKG_CONFIG_)?PATH")
 _UNEXPANDED = re.compile(r"\$(\(|[A-Za-z_])|`")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.data.example import encode_example
 from hpcrun.data.images import EncodedImage
-from hpcrun.data.shards import features_of
+from hpcrun.data.shard_files import features_of
 from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from hpcrun.data.image_sources import Source
+    from hpcrun.data.image_sources import ImageSource
 
 
 @frozen
@@ -25,7 +25,7 @@ class SourceRecords:
         sources: The images, with their shapes and contents.
     """
 
-    sources: Sequence[Source]
+    sources: Sequence[ImageSource]
 
     def read(self, image_index: int) -> bytes:
         """Return the record of an image, a serialized ``tf.train.Example``."""

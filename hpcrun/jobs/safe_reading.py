@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from hpcrun.jobs.validation import parse_partial_record, parse_record
+from hpcrun.jobs.record_validation import parse_partial_record, parse_record
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcrun.jobs.validation import Record
+    from hpcrun.jobs.record_validation import Record
 
 MAX_BYTES = 64 << 20
 """Maximum size of a record in bytes; even long trainings write less."""

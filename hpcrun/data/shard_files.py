@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from hpcrun.data.image_sources import Source
+    from hpcrun.data.image_sources import ImageSource
 
 IMAGES_PER_SHARD = 1024
 """Approximate number of images in a shard, as Inception's guide recommends."""
@@ -57,7 +57,7 @@ class ShardResult:
 
 
 def write_shard(
-    file: Path, sources: Sequence[Source], report: Callable[[], object], *, resize: int = 0, raw: bool = False
+    file: Path, sources: Sequence[ImageSource], report: Callable[[], object], *, resize: int = 0, raw: bool = False
 ) -> ShardResult:
     """Write a shard to a temporary file, verify the file, and rename it.
 
@@ -103,11 +103,11 @@ def write_shard(
     return ShardResult(file.name, labels.total(), size, dict(labels), skipped, dict(converted), records)
 
 
-def _source_path(source: Source) -> str:
+def _source_path(source: ImageSource) -> str:
     return source.file if source.size is None else f"{source.file}: {source.name}"
 
 
-def _encode(source: Source, *, resize: int, raw: bool) -> EncodedImage:
+def _encode(source: ImageSource, *, resize: int, raw: bool) -> EncodedImage:
     content = source.read()
     if source.shape is None:
         return encode_image(content, resize=resize, raw=raw)
@@ -115,7 +115,7 @@ def _encode(source: Source, *, resize: int, raw: bool) -> EncodedImage:
     return EncodedImage(content, height, width, channels, "RAW")
 
 
-def features_of(source: Source, image: EncodedImage) -> dict[str, Any]:
+def features_of(source: ImageSource, image: EncodedImage) -> dict[str, Any]:
     """Return the features of an image's record, with the names of Inception's scripts."""
     return {
         "image/height": image.height,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import keras
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.build import build, is_custom_step
 from hpcrun.train.data import python_data
 from hpcrun.train.data.arrays import are_arrays
 from hpcrun.train.data.inputs import announce_local_batches, shard_input
+from hpcrun.train.model_build import build, is_custom_step
 from hpcrun.train.ranks.agreement import require_agreement
 
 if TYPE_CHECKING:
