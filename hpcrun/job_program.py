@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import paths
+from hpcrun import launchers, paths
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.file_hints import INTERPRETERS
 from hpcrun.job_options import STAGED_PLACEHOLDER
@@ -35,10 +35,11 @@ _OPTIONS_OF_SEVERAL_NODES = (
 """Beginnings of the options that connect the processes which `_LAUNCHERS_PER_NODE` start on several nodes."""
 
 LAUNCHERS = {
-    *("mpirun", "mpiexec", "mpiexec.hydra", "srun", "aprun", "jsrun", "flux", "horovodrun", "tarantella"),
+    *(name for name in launchers.REGISTRY.built_in if name != "none"),
+    *("mpiexec.hydra", "aprun", "jsrun", "flux", "horovodrun", "tarantella"),
     *_LAUNCHERS_PER_NODE,
 }
-"""Programs that start ranks, which is hpcrun's task."""
+"""Programs that start ranks, which is hpcrun's task; a job's own launcher is another one."""
 
 
 class SecondLauncherError(HpcrunError):
@@ -58,7 +59,8 @@ def require_one_launcher(spec: JobSpec) -> None:
         script = next((word for word in argv[1:] if word[:1] != "-" and ("." in word or "/" in word)), "PROGRAM")
         hint = f"hpcrun submits the job: hpcrun submit -- {shlex.quote(script if '/' in script else f'./{script}')}"
         raise HpcrunError(f"each rank would request another job by {name}", hint=hint)
-    if name not in LAUNCHERS or ranks == 1 or (name in _LAUNCHERS_PER_NODE and ranks == spec.resources.nodes):
+    launcher_names = {*LAUNCHERS, *(Path(word).name for word in launchers.build_launch_command(spec)[:1])}
+    if name not in launcher_names or ranks == 1 or (name in _LAUNCHERS_PER_NODE and ranks == spec.resources.nodes):
         return
     message = f"each of the {ranks} ranks would start {name}"
     alternative = (

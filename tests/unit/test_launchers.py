@@ -143,6 +143,18 @@ def test_a_site_defines_a_launcher_by_its_command_line(plan_custom):
     assert "OMPI_COMM_WORLD_RANK" in options[options.index("--rank") + 1].split()
 
 
+@pytest.mark.parametrize("name", [name for name in launchers.REGISTRY.built_in if name != "none"])
+def test_each_built_in_launcher_as_a_program_is_refused(name):
+    with pytest.raises(HpcrunError, match=f"each of the 2 ranks would start {name}"):
+        submission.prepare(Request(None, (name, "./a.out"), resources={"ntasks": 2}, site="slurm"))
+
+
+def test_a_sites_own_launcher_as_a_program_is_refused(plan_custom, tmp_path):
+    plan_custom("/opt/bin/mylaunch -n {ranks}", ntasks=2)
+    with pytest.raises(HpcrunError, match="each of the 2 ranks would start mylaunch"):
+        submission.prepare(Request(None, ("mylaunch", "a"), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
+
+
 def test_a_custom_command_of_a_known_program_behaves_like_it(plan_custom):
     assert " --ignores-failures " in plan_custom("/opt/bin/mpiexec -n {ranks}", ntasks=2).script
     assert "hpcrun_launch --launcher srun --ranks 2" in plan_custom("srun -n {ranks}", ntasks=2).script
