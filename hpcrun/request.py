@@ -13,9 +13,7 @@ from hpcrun.job_options import OPTIONS_OF_VARIABLES, JobOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
-_USER_VARIABLE_NAMES = (
-    "STALL_SECONDS HEARTBEAT_SECONDS OVERLAP HIERARCHICAL SHARED_MEMORY SPARSE_AS_DENSE CUDA_AWARE"
-)
+_USER_VARIABLE_NAMES = "STALL_SECONDS HEARTBEAT_SECONDS OVERLAP HIERARCHICAL SHARED_MEMORY SPARSE_AS_DENSE CUDA_AWARE"
 USER_VARIABLES = tuple(f"HPCRUN_{name}" for name in _USER_VARIABLE_NAMES.split())
 """Environment variables of hpcrun.train that users may set; hpcrun sets all other HPCRUN_* variables."""
 

@@ -124,7 +124,7 @@ def cancel_job(target: Target) -> Target:
 def has_leftovers(result: NodeResult) -> bool:
     """Return whether processes or files of a job are, or may be, left on a node; doubtful files do not count."""
     return bool(result.error) or any(
-        job_report["survivors"] or any(not file["doubtful"] for file in job_report["left"])
+        job_report.survivors or any(not file.doubtful for file in job_report.left)
         for job_report in result.jobs.values()
     )
 

@@ -6,7 +6,7 @@ import math
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.cleanup.node import KILL_SECONDS
@@ -20,6 +20,7 @@ from hpcrun.secrets import mask_command
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hpcrun.cleanup.node_reply import JobReport, NodeReply, UnattributedProcess
     from hpcrun.cleanup.remote_command import Replies
     from hpcrun.cleanup.transports import Transport
 
@@ -73,10 +74,10 @@ class NodeResult:
     """
 
     node: str
-    jobs: dict[str, dict[str, Any]]
+    jobs: dict[str, JobReport]
     error: str = ""
     slurm_conf: str | None = None
-    unattributed: tuple[dict[str, Any], ...] = ()
+    unattributed: tuple[UnattributedProcess, ...] = ()
 
 
 @dataclass
@@ -92,7 +93,7 @@ class _Group:
 
     transport: Transport
     pending: dict[str, NodeCleanup]
-    replies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    replies: dict[str, NodeReply] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
     def drop_node(self, node: str, reason: str) -> None:
@@ -117,12 +118,15 @@ class _Group:
             f"no reply within {timeout:g} s" if replies.timed_out else (replies.stderr_lines or ["no reply"])[-1]
         )
         for node in nodes:
-            reply = replies.by_node.get(node) or (replies.by_node.get("") if len(nodes) == 1 else None)
-            if reply:
+            key = "" if len(nodes) == 1 and node not in {**replies.by_node, **replies.errors} else node
+            reply, job_count = replies.by_node.get(key), len(self.pending[node].request["jobs"])
+            if reply and len(reply.jobs) == job_count:
                 self.replies[node] = reply
                 del self.pending[node]
+            elif reply:
+                self.errors[node] = f"its reply is about {len(reply.jobs)} of {job_count} jobs"
             else:
-                self.errors[node] = error_text.removeprefix("srun: ").removeprefix("error: ")
+                self.errors[node] = replies.errors.get(key, error_text.removeprefix("srun: ").removeprefix("error: "))
         for node in set(_LAUNCH_FAILED.findall("\n".join(replies.stderr_lines))) & set(self.pending):
             self.drop_node(node, "Slurm cannot launch a task on it")
         return replies
@@ -147,7 +151,7 @@ def _merge_requests(node_cleanups: Sequence[NodeCleanup]) -> dict[str, Any]:
 
 def run_node_cleanups(node_cleanups: Sequence[NodeCleanup]) -> list[NodeResult]:
     """Clean nodes in parallel, and return their results in the same order."""
-    replies: dict[tuple[str, str | None], dict[str, Any]] = {}
+    replies: dict[tuple[str, str | None], NodeReply] = {}
     errors: dict[tuple[str, str | None], list[str]] = {}
     for attempt in range(max((len(node_cleanup.transports) for node_cleanup in node_cleanups), default=0)):
         groups: dict[tuple[Transport, str | None, str], _Group] = {}
@@ -171,13 +175,13 @@ def run_node_cleanups(node_cleanups: Sequence[NodeCleanup]) -> list[NodeResult]:
 
 
 def _node_result(
-    node_cleanup: NodeCleanup, reply: dict[str, Any] | None, errors: dict[tuple[str, str | None], list[str]]
+    node_cleanup: NodeCleanup, reply: NodeReply | None, errors: dict[tuple[str, str | None], list[str]]
 ) -> NodeResult:
     if reply is None:
         error = "; ".join(errors.get((node_cleanup.node, node_cleanup.slurm_conf), ()))
         return NodeResult(node_cleanup.node, {}, error, node_cleanup.slurm_conf)
-    job_reports = zip(node_cleanup.request["jobs"], reply["jobs"], strict=True)
-    unattributed = tuple({**process, "command": mask_command(process["command"])} for process in reply["unattributed"])
+    job_reports = zip(node_cleanup.request["jobs"], reply.jobs, strict=True)
+    unattributed = tuple(replace(process, command=mask_command(process.command)) for process in reply.unattributed)
     jobs = {job["run_dir"]: report for job, report in job_reports}
     return NodeResult(node_cleanup.node, jobs, "", node_cleanup.slurm_conf, unattributed)
 

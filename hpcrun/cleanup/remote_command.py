@@ -1,9 +1,7 @@
-"""Execution of the node program with one command, and a parser for each node's reply."""
+"""Execution of the node program with one command, whose output contains each node's reply."""
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import subprocess
 import time
@@ -11,8 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
+from hpcrun.cleanup.node_reply import parse_replies
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from hpcrun.cleanup.node_reply import NodeReply
 
 REPLY_GAP_SECONDS = 60.0
 """Timeout in s between the replies of two nodes."""
@@ -26,11 +28,13 @@ class Replies:
 
     Attributes:
         by_node: The replies by node name; by "" if the command runs on a single node.
+        errors: Why replies are invalid, likewise.
         stderr_lines: The lines that the command wrote to stderr.
         timed_out: Whether the command timed out.
     """
 
-    by_node: dict[str, dict[str, Any]] = field(default_factory=dict)
+    by_node: dict[str, NodeReply] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
     stderr_lines: list[str] = field(default_factory=list)
     timed_out: bool = False
 
@@ -62,11 +66,11 @@ def run_on_nodes(
                     replies.timed_out = True
                     break
                 time.sleep(POLL_SECONDS)
-                reply_count, replies.by_node = len(replies.by_node), _parse_replies(_read_all(stdout_file))
+                reply_count, (replies.by_node, _) = len(replies.by_node), parse_replies(_read_all(stdout_file))
                 if len(replies.by_node) > reply_count:
                     deadline = max(deadline, time.monotonic() + REPLY_GAP_SECONDS)
             _end_process(process, without_grace=replies.timed_out)
-        replies.by_node = _parse_replies(_read_all(stdout_file))
+        replies.by_node, replies.errors = parse_replies(_read_all(stdout_file))
         replies.stderr_lines = [line for line in _read_all(stderr_file).splitlines() if line.strip()]
         if process.returncode and not replies.stderr_lines:
             replies.stderr_lines = [f"exit code {process.returncode} and no reply"]
@@ -93,26 +97,3 @@ def _end_process(process: subprocess.Popen[bytes], *, without_grace: bool) -> No
         process.wait(3)
         return
     process.kill()
-
-
-def _parse_replies(stdout: str) -> dict[str, dict[str, Any]]:
-    """Return the replies by node; ignore other lines, such as of login scripts.
-
-    The output lines of several nodes may be interleaved.
-    """
-    pieces_by_node: dict[str, dict[int, str]] = {}
-    counts: dict[str, int] = {}
-    replies: dict[str, dict[str, Any]] = {}
-    for line in stdout.splitlines():
-        fields = line.split(" ")
-        with suppress(ValueError):  # raised by an incomplete line
-            if line.startswith('{"jobs": '):
-                replies[""] = json.loads(line)
-            elif fields[0] == "hpcrun-cleanup" and len(fields) == 5:
-                pieces_by_node.setdefault(fields[1], {})[int(fields[2])] = fields[4]
-                counts[fields[1]] = int(fields[3])
-    for node, pieces in pieces_by_node.items():
-        if len(pieces) == counts[node]:
-            text = "".join(pieces[index] for index in range(counts[node]))
-            replies[node] = json.loads(base64.b64decode(text))
-    return replies

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -141,8 +142,8 @@ def _list_processes_and_files(targets: Sequence[Target], results: Sequence[NodeR
     for result in results:
         for run_dir, report in result.jobs.items():
             prefix = f"{result.node}: job {ids[run_dir]}:"
-            lines += [f"{prefix} process {process['pid']} ({process['name']})" for process in report["processes"]]
-            lines += [f"{prefix} {path}" for path in report["files"]]
+            lines += [f"{prefix} process {process.pid} ({process.name})" for process in report.processes]
+            lines += [f"{prefix} {path}" for path in report.files]
     lines += [str(file) for target in targets for file in target.hostfiles]
     for line in lines:
         output.message(line)
@@ -168,15 +169,15 @@ def _report(
             output.message(f"{result.node} was not reached: {result.error}")
         for run_dir, report in result.jobs.items():
             prefix = f"{result.node}: job {ids[run_dir]}:"
-            for process in report["survivors"] if is_cleaned else ():
-                name = f"process {process['pid']} ({process['name']})"
+            for process in report.survivors if is_cleaned else ():
+                name = f"process {process.pid} ({process.name})"
                 output.message(f"{prefix} {name} ignored SIGTERM; --force sends SIGKILL")
-            for process in report["spared"]:
-                name = f"process {process['pid']} ({process['name']})"
+            for process in report.spared:
+                name = f"process {process.pid} ({process.name})"
                 output.message(f"{prefix} {name} is left: it is a parent of this command")
-            for file in report["left"]:
-                command = _removal_command(result.node, file["path"]) if file["doubtful"] else ""
-                output.message(f"{prefix} {file['path']} is left: {file['why']}{command}")
+            for file in report.left:
+                command = _removal_command(result.node, file.path) if file.doubtful else ""
+                output.message(f"{prefix} {file.path} is left: {file.why}{command}")
         _list_unattributed(result)
     if any(result.unattributed for result in results):
         output.message("HINT: if a process listed above belongs to a job, end it yourself: kill PID on its node")
@@ -189,9 +190,10 @@ def _report(
             {
                 "node": result.node,
                 "error": result.error or None,
-                "unclaimed": result.unattributed,
+                "unclaimed": [asdict(process) for process in result.unattributed],
                 "jobs": [
-                    {"job_id": ids[run_dir], "run_dir": run_dir, **report} for run_dir, report in result.jobs.items()
+                    {"job_id": ids[run_dir], "run_dir": run_dir, **asdict(report)}
+                    for run_dir, report in result.jobs.items()
                 ],
             }
             for result in results
@@ -214,8 +216,8 @@ def _list_unattributed(result: NodeResult) -> None:
         "but environment, cgroup and parents name no job"
     )
     for process in result.unattributed[:MAX_LISTED_PROCESSES]:
-        command = process["command"][:MAX_COMMAND_CHARACTERS]
-        output.message(f"{result.node}: process {process['pid']}, {process['seconds']} s old: {command}")
+        command = process.command[:MAX_COMMAND_CHARACTERS]
+        output.message(f"{result.node}: process {process.pid}, {process.seconds} s old: {command}")
     if len(result.unattributed) > MAX_LISTED_PROCESSES:
         output.message(f"{result.node}: and {len(result.unattributed) - MAX_LISTED_PROCESSES} more; --json lists all")
 
@@ -244,11 +246,11 @@ def _removal_command(node: str, path: str) -> str:
 def _print_table(results: Sequence[NodeResult], hostfiles: Sequence[str], *, is_cleaned: bool) -> None:
     rows: list[list[object]] = []
     for result in results:
-        reports: list[dict[str, Any]] = list(result.jobs.values())
-        survivor_count = sum(len(report["survivors"]) for report in reports)
-        processes = sum(len(report["processes"]) for report in reports)
-        files = sum(len(report["removed" if is_cleaned else "files"]) for report in reports)
-        leftover_count = sum(len(report["left"]) for report in reports) + (survivor_count if is_cleaned else 0)
+        reports = list(result.jobs.values())
+        survivor_count = sum(len(report.survivors) for report in reports)
+        processes = sum(len(report.processes) for report in reports)
+        files = sum(len(report.removed if is_cleaned else report.files) for report in reports)
+        leftover_count = sum(len(report.left) for report in reports) + (survivor_count if is_cleaned else 0)
         if result.error:
             rows.append([result.node, "", "", "not reached"])
         elif processes or files or leftover_count:

@@ -1,5 +1,6 @@
 """What jobs of this machine leave is ended and removed; what is not theirs, or not beyond doubt, is left."""
 
+import base64
 import io
 import json
 import os
@@ -21,6 +22,7 @@ import hpcrun
 from hpcrun.cleanup import remote_command
 from hpcrun.cleanup.job_identity import JobIdentity, find_processes
 from hpcrun.cleanup.node_program import build_program
+from hpcrun.cleanup.node_reply import NodeReply, parse_replies
 from hpcrun.cleanup.selection import select_targets
 from hpcrun.cli.main import main
 from hpcrun.jobs.runs import Run
@@ -66,9 +68,9 @@ def started():
 
 def test_a_node_is_cleaned_when_all_disks_are_full(monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/proc")  # no file can be created there
-    program = "import sys; print('{\"jobs\": []}')"
+    program = 'import sys; print(\'{"jobs": [], "unattributed": []}\')'
     replies = remote_command.run_on_nodes([sys.executable, "-"], program, dict(os.environ), 1, 60)
-    assert (replies.by_node, replies.stderr_lines) == ({"": {"jobs": []}}, [])
+    assert (replies.by_node, replies.stderr_lines) == ({"": NodeReply([], [])}, [])
 
 
 @pytest.fixture
@@ -511,6 +513,40 @@ def test_a_node_that_is_not_reached_is_named_and_the_others_are_cleaned(leaving,
     assert (code, alive(pid)) == (1, False)
     assert "nowhere was not reached: ssh: connect to host: No route to host" in err
     assert "not reached" in out
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ('{"jobs": [], "unattributed": "nobody"}', "its reply is invalid: unattributed is"),
+        ('{"jobs": [{}], "unattributed": []}', "its reply is invalid: jobs is"),
+        ('{"jobs": [', "its reply is invalid: "),
+        ('{"jobs": [], "unattributed": []}', "its reply is about 0 of 1 jobs"),
+        ("hpcrun-cleanup localhost2 0 1 %%%", "its reply is invalid: "),
+        ("hpcrun-cleanup localhost2 5 1 e30=", "its reply is invalid: it has no jobs"),
+    ],
+)
+def test_an_invalid_reply_is_named_and_other_nodes_are_cleaned(
+    leaving, tmp_path, monkeypatch, reply, reason
+):
+    _, pid = leaving()
+    ssh = tmp_path / "bin/ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(f"#!/bin/sh\necho banner; echo '{reply}'\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    (tmp_path / "hosts").write_text("localhost2\nlocalhost\n")
+    code, _, err = cleanup("last", "--hostfile", tmp_path / "hosts", "--yes")
+    assert (code, alive(pid)) == (1, False)
+    assert f"localhost2 was not reached: ssh: {reason}" in err
+
+
+def test_the_lines_of_replies_may_be_interleaved():
+    text = base64.b64encode(b'{"jobs": [], "unattributed": []}').decode()
+    lines = [f"hpcrun-cleanup {node} {index} 2 {text[start:end]}" for index, start, end in ((1, 20, None), (0, 0, 20))
+             for node in ("n1", "n2")]  # fmt: skip
+    assert parse_replies("\n".join(lines)) == (dict.fromkeys(["n1", "n2"], NodeReply([], [])), {})
+    assert parse_replies("\n".join(lines[:3])) == ({"n1": NodeReply([], [])}, {})
 
 
 def test_the_program_needs_no_hpcrun_where_it_runs(tmp_path):
