@@ -6,15 +6,19 @@ import os
 import re
 from bisect import bisect_right
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.frozen import frozen
 from hpcrun.nodelist import expand_counts, expand_nodelist
+from hpcrun.scheduler import REGISTRY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from hpcrun.scheduler import NodelistReader
 
 _HOSTFILE_LINE = re.compile(r"((?!-)[\w.-]+)(?::([0-9]{1,6})|((?:\s+(?:max[_-])?slots\s*=\s*[0-9]{1,6})*))", re.ASCII)
 _SLOTS = re.compile(r"\sslots\s*=\s*([0-9]+)")
@@ -55,9 +59,10 @@ class Allocation:
     def from_environment(cls, environ: Mapping[str, str]) -> Allocation:
         """Read the allocation of the job to which this process belongs.
 
-        The hosts come from the first of ``NODELIST_VARIABLES`` that is set; no scheduler command is run. In a Slurm
-        step, the hosts and tasks are those of the step. In a batch script, they are the same as for ``srun`` without
-        options. If the job requests no number of tasks, ``SLURM_TASKS_PER_NODE`` gives the tasks, as for ``mpirun``.
+        The hosts come from the first of ``NODELIST_VARIABLES``, or of the variables of installed schedulers, that is
+        set; no scheduler command is run. In a Slurm step, the hosts and tasks are those of the step. In a batch script,
+        they are the same as for ``srun`` without options. If the job requests no number of tasks,
+        ``SLURM_TASKS_PER_NODE`` gives the tasks, as for ``mpirun``.
 
         Args:
             environ: The environment variables, usually ``os.environ``.
@@ -65,7 +70,7 @@ class Allocation:
         Raises:
             HpcrunError: The variables contradict each other, or a file that they name cannot be read.
         """
-        for variable, (source, read) in NODELIST_VARIABLES.items():
+        for variable, (source, read) in _list_nodelist_variables():
             if environ.get(variable, "").strip():
                 return cls._from_task_counts(source, read(environ, variable))
         return cls("host", (Host(os.uname().nodename),))
@@ -219,7 +224,7 @@ def _read_lsf_hosts(environ: Mapping[str, str], variable: str) -> dict[str, int]
     return Counter(expand_nodelist(environ[variable]))
 
 
-NODELIST_VARIABLES: dict[str, tuple[str, Callable[[Mapping[str, str], str], dict[str, int]]]] = {
+NODELIST_VARIABLES: dict[str, tuple[str, NodelistReader]] = {
     "SLURM_JOB_NODELIST": ("slurm", _read_slurm_variables),
     "CARME_NODES": ("carme", _read_carme_nodes),
     "PBS_NODEFILE": ("pbs", _read_nodefile),
@@ -237,6 +242,15 @@ launch node like any other, so the node is used (https://github.com/openpmix/prr
 Source: sbatch(1); pbs_job_attributes(7B); "Environment variables set for job execution" in IBM Spectrum LSF's
 configuration reference; oarsub(1).
 """
+
+
+def _list_nodelist_variables() -> Iterator[tuple[str, tuple[str, NodelistReader]]]:
+    """Yield `NODELIST_VARIABLES`, then those of the schedulers that other packages add."""
+    yield from NODELIST_VARIABLES.items()
+    for name in REGISTRY.list_names()[len(REGISTRY.built_in) :]:
+        with suppress(HpcrunError):  # a package that cannot be imported is an error only for its own jobs
+            for variable, read in REGISTRY.load(name).nodelist_variables.items():
+                yield variable, (name, read)
 
 
 def _parse_task_count(variable: str, text: str) -> int:

@@ -12,12 +12,15 @@ from hpcrun.frozen import frozen
 from hpcrun.plugins import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+    from typing import TypeAlias
 
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
     from hpcrun.spec import JobSpec
+
+    NodelistReader: TypeAlias = Callable[[Mapping[str, str], str], dict[str, int]]
 
 
 @frozen
@@ -54,6 +57,8 @@ class Scheduler(ABC):
         uses_slurm: Whether Slurm commands and sbatch options apply to the scheduler's jobs.
         max_poll_seconds: The maximum interval in seconds in which a command that waits for a job queries the scheduler.
         templates: The folder with the job template; None for hpcrun's own folder.
+        nodelist_variables: The environment variables in which its jobs find their nodes; for each, a function that
+            takes the environment and the variable, and returns the number of tasks by host name.
         bash_file: The file with the scheduler's bash functions, with the same names as in ``shell/local.bash``.
     """
 
@@ -65,6 +70,7 @@ class Scheduler(ABC):
     uses_slurm: ClassVar[bool] = False
     max_poll_seconds: ClassVar[float] = 60.0
     templates: ClassVar[Path | None] = None
+    nodelist_variables: ClassVar[Mapping[str, NodelistReader]] = {}
     bash_file: ClassVar[Path]
 
     def directives(self, spec: JobSpec) -> list[str]:  # noqa: ARG002

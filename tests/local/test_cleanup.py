@@ -526,9 +526,7 @@ def test_a_node_that_is_not_reached_is_named_and_the_others_are_cleaned(leaving,
         ("hpcrun-cleanup localhost2 5 1 e30=", "its reply is invalid: it has no jobs"),
     ],
 )
-def test_an_invalid_reply_is_named_and_other_nodes_are_cleaned(
-    leaving, tmp_path, monkeypatch, reply, reason
-):
+def test_an_invalid_reply_is_named_and_other_nodes_are_cleaned(leaving, tmp_path, monkeypatch, reply, reason):
     _, pid = leaving()
     ssh = tmp_path / "bin/ssh"
     ssh.parent.mkdir()

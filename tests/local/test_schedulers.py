@@ -33,6 +33,13 @@ def test_the_template_and_bash_functions_of_a_package_are_in_the_script(tmp_path
     assert f" {PLUGINS}/hpcrun_spool/spool.bash " in script
 
 
+def test_the_nodes_of_an_allocation_come_from_the_variables_of_a_package(tmp_path):
+    user = spool_user(tmp_path)
+    user.variables["SPOOL_HOSTS"] = "n1,n2"
+    completed = user.hpcrun("hostfile", "-o", "-", "--format", "openmpi")
+    assert (completed.stdout, completed.returncode) == ("n1 slots=1\nn2 slots=1\n", 0), completed.stderr
+
+
 @pytest.mark.thorough  # the local scheduler passes most of these tests in make test
 class TestSpool(SchedulerConformance):
     scheduler = "spool"

@@ -61,6 +61,7 @@ class SpoolScheduler(Scheduler):
     name, title = "spool", "the spool"
     transport = "host"
     max_poll_seconds = 0.1
+    nodelist_variables = {"SPOOL_HOSTS": lambda environ, name: dict.fromkeys(environ[name].split(","), 1)}  # noqa: RUF012
     templates = Path(__file__).parent / "templates"
     bash_file = Path(__file__).parent / "spool.bash"
 
