@@ -32,7 +32,11 @@ def call_blocking(comm: Comm, name: str, *buffers: Any) -> None:
 
 def call_polling(comm: Comm, name: str, *buffers: Any) -> None:
     """Call a nonblocking collective and poll its request, so that other threads can use the core."""
-    request = getattr(comm, f"I{name.lower()}")(*buffers)
+    poll(getattr(comm, f"I{name.lower()}")(*buffers))
+
+
+def poll(request: Any) -> None:
+    """Wait for a nonblocking collective, so that other threads can use the core."""
     while not request.Test():
         time.sleep(POLL_SECONDS)
 

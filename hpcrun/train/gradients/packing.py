@@ -1,4 +1,4 @@
-"""Bit packing of small integers."""
+"""Packing of small integers into words of 64 bits."""
 
 from __future__ import annotations
 
@@ -9,41 +9,6 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 WORD_BITS = 64
-
-
-def pack_codes(codes: Array) -> Array:
-    """Pack codes from 0 to 3 into bytes; the byte i has the codes i, i + n/4, i + n/2 and i + 3n/4.
-
-    Args:
-        codes: (n,), uint8, with n a multiple of four.
-
-    Returns:
-        (n / 4,), uint8.
-    """
-    quarters = codes.reshape(4, -1)
-    packed: Array = quarters[3] << 2
-    for quarter in (quarters[2], quarters[1]):
-        packed |= quarter
-        packed <<= 2
-    packed |= quarters[0]
-    return packed
-
-
-def add_codes(packed: Array) -> Array:
-    """Return the sums of packed codes over the rows.
-
-    Args:
-        packed: (ranks, n / 4), uint8, by `pack_codes`.
-
-    Returns:
-        (n,), uint8, or uint16 if the sums may be larger than 255.
-    """
-    ranks, size = packed.shape
-    sums = np.zeros((4, size), np.uint8 if 2 * ranks < 256 else np.uint16)
-    for row in packed:
-        for index in range(4):
-            sums[index] += (row >> (2 * index)) & 3
-    return sums.reshape(-1)
 
 
 def values_per_word(base: int) -> int:

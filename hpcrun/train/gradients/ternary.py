@@ -10,45 +10,45 @@ training draws the same ones.
 
 from __future__ import annotations
 
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpcrun.run.job import read_number
-from hpcrun.train.gradients.allreduce import call_blocking
+from hpcrun.train.gradients.allreduce import call_blocking, call_polling, poll
 from hpcrun.train.gradients.layerwise import LayerwiseAllReduce
-from hpcrun.train.gradients.packing import (
-    WORD_BITS,
-    add_codes,
-    pack_codes,
-    pack_numbers,
-    unpack_numbers,
-    values_per_word,
-)
+from hpcrun.train.gradients.packing import WORD_BITS, pack_numbers, unpack_numbers, values_per_word
+from hpcrun.train.gradients.ternary_codes import TILE_BYTES, load_codes, packed_size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hpcrun.train.gradients.allreduce import Call
     from hpcrun.train.gradients.layerwise import Layout
     from hpcrun.train.types import Comm
 
     Array = np.ndarray[Any, Any]
 
-BLOCK_VALUES = 2**16  # numbers encoded at once; buffers of this size stay in the cache
+GROUP_BYTES = 2**20
+"""Bytes of codes that are sent together, while the next layers are encoded."""
 
 
 class TernaryAllReduce(LayerwiseAllReduce):
     """Allreduce of float32 gradients as ternary numbers.
 
-    Few ranks send their codes to all others (MPI_Allgather). More ranks exchange shards of the codes (MPI_Alltoall),
-    and each sends the sums of its shard, whole numbers up to the number of ranks, in as few bits as they need.
+    With few ranks, each sends its codes to all others (MPI_Allgather). With more ranks, they exchange shards of the
+    codes (MPI_Alltoall), and each sends the sums of its shard, whole numbers up to the number of ranks, in as few bits
+    as they need.
     """
 
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         super().__init__(comm, call)
         self.clip_factor = read_number("HPCRUN_CLIP_FACTOR", 2.5, "standard deviations", "2.5, or 0 for no clipping")
         self.seed = int(read_number("HPCRUN_COMPRESSION_SEED", 0, "", "0"))
-        self._scratch = np.empty((2, BLOCK_VALUES), np.float32)
+        self.codes = load_codes()
+        base = 2 * comm.size + 1
+        sharded_bits = (comm.size - 1) / comm.size * (2 + WORD_BITS / values_per_word(base))  # sent for each number
+        self._sends_all_codes = (comm.size - 1) * 2 <= sharded_bits
 
     def sum_layers(self, layout: Layout) -> None:
         """Replace all layers by their sums over the ranks, and update the residuals. Collective."""
@@ -58,83 +58,84 @@ class TernaryAllReduce(LayerwiseAllReduce):
         scales = limits.copy()
         self._sum_together(layout.floats)
         self.call(self.comm, "Allreduce", MPI.IN_PLACE, scales, MPI.MAX)
-        ends = np.cumsum([0, *(layer.size for layer in layout.compressed)]).tolist()
-        codes = np.ones(ends[-1], np.uint8)  # 0, 1 and 2 for -1, 0 and 1
-        generator = self._generator(layout)
-        for index, layer in enumerate(layout.compressed):
-            layer_codes = codes[ends[index] : ends[index + 1]]
-            self._encode(layer.reshape(-1), limits[index], scales[index], generator, layer_codes)
-            if layout.residuals:
-                self._keep_residual(layer, scales[index], layer_codes, layout.residuals[index])
-        sums = self._sum_codes(codes)
-        for index, layer in enumerate(layout.compressed):
-            if np.isfinite(scales[index]):
-                np.multiply(sums[ends[index] : ends[index + 1]].reshape(layer.shape), scales[index], out=layer)
-            else:
+        if self._sends_all_codes:
+            self._gather_codes(layout, limits, scales)
+        else:
+            self._reduce_scatter_codes(layout, limits, scales)
+        for layer, scale in zip(layout.compressed, scales, strict=True):
+            if not np.isfinite(scale):
                 layer.fill(np.nan)  # a rank has a number that is not finite
 
     def _limit(self, values: Array) -> float:
         """Return the largest absolute value of a layer after clipping; infinity if a value is not finite."""
-        largest = max(values.max(), -values.min())
+        largest, deviation = self.codes.statistics(values)
         if not np.isfinite(largest):
             return np.inf
-        if not self.clip_factor:
-            return float(largest)
-        mean = values.mean(dtype=np.float64)
-        variance = float(np.dot(values, values)) / values.size - mean**2
-        return float(min(largest, self.clip_factor * max(variance, 0) ** 0.5))
+        return min(largest, self.clip_factor * deviation) if self.clip_factor else largest
 
-    def _generator(self, layout: Layout) -> np.random.Generator:
-        key = self.seed, self.comm.rank, layout.number, layout.steps
-        return np.random.Generator(np.random.SFC64(np.random.SeedSequence(key)))
+    def _keys(self, layout: Layout) -> tuple[int, int]:
+        """Return the keys of the random numbers of this rank in this step."""
+        seeds = np.random.SeedSequence((self.seed, self.comm.rank, layout.number, layout.steps))
+        first, second = map(int, seeds.generate_state(2))
+        return first, second
 
-    def _encode(self, values: Array, limit: float, scale: float, generator: np.random.Generator, codes: Array) -> None:
-        """Round the values of a layer at random to the codes 0, 1 and 2."""
-        if not 0 < scale < np.inf:
-            return
-        for start in range(0, values.size, BLOCK_VALUES):
-            block, block_codes = values[start : start + BLOCK_VALUES], codes[start : start + BLOCK_VALUES]
-            draws, sizes = self._scratch[:, : block.size]
-            generator.random(dtype=np.float32, out=draws)
-            np.abs(block, out=sizes)
-            np.minimum(sizes, limit, out=sizes)
-            draws *= scale
-            chosen = draws < sizes
-            block_codes += chosen
-            block_codes -= 2 * (chosen & (block < 0)).view(np.uint8)
+    def _encode_layers(self, layout: Layout, limits: Array, scales: Array, packed: Array) -> Iterator[int]:
+        """Encode all layers, and yield the end of the codes after each."""
+        keys, start = self._keys(layout), 0
+        for index, layer in enumerate(layout.compressed):
+            values, scale = layer.reshape(-1), scales[index]
+            codes = packed[start : start + packed_size(values.size)]
+            if 0 < scale < np.inf:
+                self.codes.encode(values, 4 * start, keys, limits[index], scale, codes)
+            else:
+                codes.fill(0)
+            if layout.residuals and np.isfinite(scale):
+                residual = layout.residuals[index].reshape(-1)
+                self.codes.decode(codes[np.newaxis], scale, residual)
+                np.subtract(values, residual, out=residual)
+            start += codes.size
+            yield start
 
-    def _keep_residual(self, layer: Array, scale: float, codes: Array, residual: Array) -> None:
-        if not np.isfinite(scale):
-            return
-        np.multiply(codes.reshape(layer.shape), -np.float32(scale), out=residual)
-        residual += scale
-        residual += layer
+    def _gather_codes(self, layout: Layout, limits: Array, scales: Array) -> None:
+        """Send all codes to all ranks; while they are on their way, encode the next layers."""
+        packed = np.empty(sum(packed_size(layer.size) for layer in layout.compressed), np.uint8)
+        groups: list[tuple[int, int, Array, Any]] = []  # start and end of the codes, codes of all ranks, MPI request
+        start = 0
+        for end in self._encode_layers(layout, limits, scales, packed):
+            if end - start >= GROUP_BYTES or end == packed.size:
+                received = np.empty((self.comm.size, end - start), np.uint8)
+                groups.append((start, end, received, self.comm.Iallgather(packed[start:end], received)))
+                start = end
+            for *_, request in groups:
+                request.Test()  # MPI sends while it is called
+        layers, first = iter(zip(layout.compressed, scales, strict=True)), 0
+        for start, end, received, request in groups:
+            poll(request) if self.call is call_polling else request.Wait()
+            while first < end:
+                layer, scale = next(layers)
+                size = packed_size(layer.size)
+                if np.isfinite(scale):
+                    self.codes.decode(received[:, first - start : first - start + size], scale, layer.reshape(-1))
+                first += size
 
-    def _sum_codes(self, codes: Array) -> Array:
-        """Return the sum over the ranks of the numbers -1, 0 and 1 that the codes stand for."""
-        ranks = self.comm.size
-        if not codes.size:
-            return codes.astype(np.int16)
-        base = 2 * ranks + 1
-        sharded_bits = (ranks - 1) / ranks * (2 + WORD_BITS / values_per_word(base))  # sent for each code
-        if (ranks - 1) * 2 <= sharded_bits:
-            packed = pack_codes(np.concatenate([codes, np.ones(-codes.size % 4, np.uint8)]))
-            received = np.empty((ranks, packed.size), np.uint8)
-            self.call(self.comm, "Allgather", packed, received)
-            sums = add_codes(received)
-            return _centre(sums[: codes.size], ranks)
-        size = 4 * ceil(codes.size / ranks / 4)  # codes in a shard
-        padded = np.concatenate([codes, np.ones(ranks * size - codes.size, np.uint8)]).reshape(ranks, size)
-        outgoing = np.stack([pack_codes(shard) for shard in padded])  # (ranks, size / 4)
+    def _reduce_scatter_codes(self, layout: Layout, limits: Array, scales: Array) -> None:
+        """Exchange shards of the codes, add them, and send the sums to all ranks."""
+        ranks, base = self.comm.size, 2 * self.comm.size + 1
+        ends = [packed_size(layer.size) for layer in layout.compressed]
+        total = sum(ends)
+        shard = -(-total // (ranks * TILE_BYTES)) * TILE_BYTES
+        outgoing = np.zeros((ranks, shard), np.uint8)
+        for _ in self._encode_layers(layout, limits, scales, outgoing.reshape(-1)):
+            pass
         incoming = np.empty_like(outgoing)
         self.call(self.comm, "Alltoall", outgoing, incoming)
-        words = pack_numbers(add_codes(incoming), base)
+        words = pack_numbers((self.codes.count(incoming) + np.int16(ranks)).view(np.uint16), base)
         all_words = np.empty((ranks, words.size), words.dtype)
         self.call(self.comm, "Allgather", words, all_words)
-        sums = np.concatenate([unpack_numbers(row, base, size) for row in all_words])
-        return _centre(sums[: codes.size], ranks)
-
-
-def _centre(sums: Array, ranks: int) -> Array:
-    """Return sums of the numbers -1, 0 and 1, given those of 0, 1 and 2."""
-    return np.subtract(sums, ranks, dtype=np.int16, casting="unsafe")
+        sums = np.concatenate([unpack_numbers(row, base, 4 * shard) for row in all_words])
+        start = 0
+        for layer, scale in zip(layout.compressed, scales, strict=True):
+            if np.isfinite(scale):
+                numbers = sums[start : start + layer.size].view(np.int16) - np.int16(ranks)
+                np.multiply(numbers.reshape(layer.shape), scale, out=layer)
+            start += 4 * packed_size(layer.size)

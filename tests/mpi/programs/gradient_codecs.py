@@ -15,7 +15,7 @@ from hpcrun import compression_options
 from hpcrun.train.gradients.allreduce import call_blocking, call_polling
 from hpcrun.train.gradients.codecs import CODECS
 from hpcrun.train.gradients.layerwise import LayerwiseAllReduce
-from hpcrun.train.gradients.packing import add_codes, pack_codes, pack_numbers, unpack_numbers
+from hpcrun.train.gradients.packing import pack_numbers, unpack_numbers
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.ranks.world import world
 
@@ -90,10 +90,6 @@ def check_float64_is_not_rounded():
 
 def check_packed_numbers_are_those_given():
     draw = np.random.default_rng(0)
-    rows = draw.integers(3, size=(5, 4 * 77)).astype("uint8")
-    np.testing.assert_array_equal(add_codes(np.stack([pack_codes(row) for row in rows])), rows.sum(0))
-    many = np.full((200, 3), pack_codes(np.full(4, 2, "uint8")))
-    np.testing.assert_array_equal(add_codes(many), 400)
     for levels, count in itertools.product((5, 9, 17, 255, 2049), (1, 27, 28, 1000)):
         numbers = draw.integers(levels, size=count).astype("uint16")
         numbers[-1] = levels - 1
