@@ -40,6 +40,7 @@ class Heartbeat:
         first: The epoch and the number of completed steps at which the ``fit`` call began.
         step_seconds: Mean time of the latest steps, in s.
         own_seconds: The part of `step_seconds` in which this rank did not wait for other ranks; 0 if unknown.
+        sent_bytes: How many bytes of gradients the rank has sent to other ranks per step; 0 if unknown.
         images_per_second: Training rate of all ranks together.
         fit_seconds: How long the ``fit`` call has been running, in s (rank 0 only).
         logs: Keras's metrics by name (rank 0 only).
@@ -65,10 +66,17 @@ class Heartbeat:
     first: list[int] = field(default_factory=list)
     step_seconds: float = 0.0
     own_seconds: float = 0.0
+    sent_bytes: float = 0.0
     images_per_second: float = 0.0
     fit_seconds: float = 0.0
     logs: JsonObject = field(default_factory=dict)
     points: list[list[float | None]] = field(default_factory=list)
+
+    @property
+    def wait_fraction(self) -> float:
+        """The fraction of a step in which the rank communicates with other ranks or waits for them; 0 if unknown."""
+        own, whole = self.own_seconds, self.step_seconds
+        return 1 - own / whole if own > 0 and whole > 0 else 0.0
 
 
 def read_heartbeat(directory: Path, rank: int, faults: dict[str, str] | None = None) -> Heartbeat | None:

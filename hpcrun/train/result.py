@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 training_seconds: list[float] = []  # duration of each `fit` so far
 epoch_rates: list[float] = []  # images/s of each epoch so far
+gradient_traffic: dict[str, str | float] = {}  # the codec of the last `fit`, and MB that this rank sent per step
 time_shares: dict[str, float] = {}  # time shares of compute, data and network in the last `fit`, largest first
 _SAVED_MODEL_KEYS = {"file", "best", "best_epoch", "labels"}  # keys of saved_model.json that a result contains
 
@@ -32,7 +33,8 @@ def write_result(**metrics: float | str) -> None:
 
     Args:
         **metrics: Values to record, e.g. `test_accuracy=0.97`. This function adds images per second (the median of
-            all epochs but the first), ranks, hosts, versions, seconds of `fit`, and the files of `run_callbacks`.
+            all epochs but the first), ranks, hosts, versions, seconds of `fit`, the codec of the gradients, MB sent
+            per step, and the files of `run_callbacks`.
     """
     this_rank, folder = mpi_world(), run_dir()
     if this_rank.rank > 0:
@@ -42,6 +44,7 @@ def write_result(**metrics: float | str) -> None:
         environment["training_seconds"] = round(sum(training_seconds), 3)
     if time_shares:
         environment["bottleneck"], environment["time_shares"] = next(iter(time_shares)), time_shares
+    environment |= gradient_traffic
     if folder and (saved := read_record(folder)):
         environment["saved_model"] = {key: value for key, value in saved.items() if key in _SAVED_MODEL_KEYS}
     result.save_result(metrics, list_rates(folder), environment, {"mpi": mpi_library()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import keras
@@ -11,6 +12,7 @@ from hpcrun.run.progress import Progress
 from hpcrun.train.callback_list import to_numbers
 from hpcrun.train.model_build import is_custom_step
 from hpcrun.train.ranks.world import world
+from hpcrun.train.result import gradient_traffic
 
 if TYPE_CHECKING:
     from hpcrun.train.types import Json, Logs
@@ -64,10 +66,18 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Record the end of training."""
         self.progress.phase = "trained"
+        if sent_bytes := self._sent_bytes():
+            gradient_traffic["codec"] = os.environ.get("HPCRUN_COMPRESS") or "none"
+            gradient_traffic["sent_mb_per_step"] = round(sent_bytes / 1e6, 4)
 
     def heartbeat_details(self) -> Json:
         """Return the heartbeat's values for the `fit`, with the logs of this rank."""
-        return self.progress.details(is_chief=world().rank == 0)
+        return {**self.progress.details(is_chief=world().rank == 0), "sent_bytes": self._sent_bytes()}
+
+    def _sent_bytes(self) -> float:
+        """Return how many bytes of gradients this rank has sent per step; 0 if none, as in shared memory."""
+        reducers = self._model.training_state.reducers
+        return float(sum(reducer.allreduce.sent_bytes / max(1, reducer.steps) for reducer in reducers))
 
     def _count(self) -> None:
         """Compute the global batch size: at the end of an epoch the count covers all ranks, on JAX too."""

@@ -47,12 +47,6 @@ class RankStatus:
     trouble: str = ""
     description: str = ""
 
-    @property
-    def wait_fraction(self) -> float:
-        """The fraction of a step in which the rank waits for other ranks."""
-        own, whole = self.heartbeat.own_seconds, self.heartbeat.step_seconds
-        return 1 - own / whole if own > 0 and whole > 0 else 0.0
-
 
 class RankMonitor:
     """Observes the ranks of one job.

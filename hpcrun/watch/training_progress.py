@@ -33,6 +33,8 @@ class TrainingProgress:
         seconds_left: The estimated remaining time in s.
         images_per_second: The training rate of all ranks together.
         step_seconds: The time per step in s.
+        communication_share: The part of a step in which rank 0 communicates or waits for other ranks; 0 if unknown.
+        sent_bytes: How many bytes of gradients rank 0 sends per step.
         metrics: The newest metrics: of the last epoch (all ranks), and of the current epoch (rank 0).
         losses: The loss over time; None for values that are not finite.
         rates: The training rate over time, in images/s; None for values that are not finite.
@@ -48,6 +50,8 @@ class TrainingProgress:
     seconds_left: float | None = None
     images_per_second: float = 0.0
     step_seconds: float = 0.0
+    communication_share: float = 0.0
+    sent_bytes: float = 0.0
     metrics: dict[str, object] = field(default_factory=dict)
     losses: list[float | None] = field(default_factory=list)
     rates: list[float | None] = field(default_factory=list)
@@ -111,7 +115,9 @@ def measure_progress(
         fit=fit, epoch=epoch, epochs=epochs, step=step, steps=steps, phase=phase, done=done_fraction,
         seconds_left=_estimate_seconds_left(metrics, heartbeat, epochs_done, epochs, heartbeat_age),
         images_per_second=rate,
-        step_seconds=heartbeat.step_seconds if heartbeat else 0.0, metrics=shown_metrics, losses=losses, rates=rates,
+        step_seconds=heartbeat.step_seconds if heartbeat else 0.0,
+        communication_share=heartbeat.wait_fraction if heartbeat else 0.0,
+        sent_bytes=heartbeat.sent_bytes if heartbeat else 0.0, metrics=shown_metrics, losses=losses, rates=rates,
     )  # fmt: skip
 
 

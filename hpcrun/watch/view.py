@@ -134,6 +134,9 @@ def _render_training(state: WatchState, width: int) -> list[Text]:
         position_text += f", {format_rate(progress.images_per_second)}"
     if state.is_running and progress.step_seconds:
         position_text += f", {format_step_time(progress.step_seconds)} per step"
+        if progress.sent_bytes:
+            share, megabytes = 100 * progress.communication_share, progress.sent_bytes / 1e6
+            position_text += f" ({share:.0f} % communication, {megabytes:.3g} MB sent)"
     if progress.done is not None:
         percent = f" {100 * progress.done:5.1f} %"
         bar_width = max(width - len(percent), 1)
@@ -222,7 +225,7 @@ def _rank_cells(rank: RankStatus) -> tuple[str, ...]:
     position = f"{heartbeat.epoch}:{heartbeat.step}" if heartbeat.epoch else "-"
     own_step_time = wait_text = "-"
     if heartbeat.own_seconds > 0:
-        own_step_time, wait_text = format_step_time(heartbeat.own_seconds), f"{100 * rank.wait_fraction:.0f} %"
+        own_step_time, wait_text = format_step_time(heartbeat.own_seconds), f"{100 * heartbeat.wait_fraction:.0f} %"
     return (
         str(heartbeat.rank),
         heartbeat.host,

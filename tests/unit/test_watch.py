@@ -116,6 +116,12 @@ def test_the_screen_of_a_training(drawn, job):
         assert words in text
 
 
+def test_the_screen_shows_bytes_and_share_of_communication(drawn, job):
+    write_epochs(job, 2)
+    write_beat(job, 0, step_seconds=0.4, own_seconds=0.3, sent_bytes=6.62e6)
+    assert "400 ms per step (25 % communication, 6.62 MB sent)" in " ".join(drawn(job).split())
+
+
 @pytest.mark.parametrize("size", [(20, 5), (80, 24), (200, 50)])
 @pytest.mark.parametrize("ranks", [0, 1, 8, 300])
 def test_the_table_fits_any_terminal(drawn, job, size, ranks):

@@ -41,6 +41,17 @@ def poll(request: Any) -> None:
         time.sleep(POLL_SECONDS)
 
 
+def bytes_sent(name: str, size: float, ranks: int) -> float:
+    """Return how many bytes each rank sends in a collective, with the algorithms that send least (ring, pairwise).
+
+    Args:
+        name: The collective: Allreduce, Allgather or Alltoall.
+        size: The size in bytes of the largest buffer of a rank: for Allgather and Alltoall, the data of all ranks.
+        ranks: The number of ranks.
+    """
+    return size * (ranks - 1) / ranks * (2 if name == "Allreduce" else 1)
+
+
 class AllReduce:
     """Allreduce of unrounded numbers (MPI_Allreduce).
 
@@ -50,6 +61,7 @@ class AllReduce:
 
     Attributes:
         exact: Whether numbers are sent unrounded, as the header of a reduction must be.
+        sent_bytes: How many bytes this rank has sent to other ranks so far, by `bytes_sent`.
         chunk_bytes: Default size of a message in bytes.
     """
 
@@ -59,6 +71,13 @@ class AllReduce:
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         self.comm = comm
         self.call = call
+        self.sent_bytes = 0.0
+
+    def exchange(self, name: str, *buffers: Any) -> None:
+        """Call a collective, and count the bytes that this rank sends."""
+        largest = max(getattr(buffer, "nbytes", 0) for buffer in buffers)  # also of PyTorch's tensors
+        self.sent_bytes += bytes_sent(name, largest, self.comm.size)
+        self.call(self.comm, name, *buffers)
 
     def sum(self, chunk: Array) -> None:
         """Replace an array by its sum over the ranks, bit-identical on all ranks. Collective.
@@ -68,7 +87,7 @@ class AllReduce:
         """
         from mpi4py import MPI
 
-        self.call(self.comm, "Allreduce", MPI.IN_PLACE, chunk)
+        self.exchange("Allreduce", MPI.IN_PLACE, chunk)
 
     def memory(self, size: int, chunk_size: int, dtype: np.dtype[Any]) -> tuple[Array, list[Array], list[list[Array]]]:  # noqa: ARG002
         """Allocate memory for the numbers of a buffer. Collective.

@@ -55,11 +55,11 @@ class HalfPrecisionAllReduce(AllReduce):
         with np.errstate(all="ignore"):  # overflows become infinity, as intended
             for r in other_ranks:
                 self._convert(self._encode, shards[r], outgoing[r])
-            self.call(self.comm, "Alltoall", outgoing, incoming)
+            self.exchange("Alltoall", outgoing, incoming)
             for r in other_ranks:
                 self._convert(self._add, incoming[r], shards[rank])
             self._convert(self._encode, shards[rank], outgoing[rank])
-            self.call(self.comm, "Allgather", outgoing[rank], incoming)
+            self.exchange("Allgather", outgoing[rank], incoming)
             for r in range(ranks):
                 self._convert(self._decode, incoming[r], shards[r])
 

@@ -61,6 +61,7 @@ class HierarchicalAllReduce(AllReduce):
         shard = self._shards[chunk]
         self.call(self.local, "Reduce_scatter", values, shard.packed, counts)
         self.across.reduce(shard)
+        self.sent_bytes = self.across.sent_bytes  # to other hosts
         self.call(self.local, "Allgatherv", shard.sums, [values, counts])
 
     def state(self) -> list[Array]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.run.job import read_number
-from hpcrun.train.gradients.allreduce import call_blocking, call_polling, poll
+from hpcrun.train.gradients.allreduce import bytes_sent, call_blocking, call_polling, poll
 from hpcrun.train.gradients.layerwise import LayerwiseAllReduce
 from hpcrun.train.gradients.packing import WORD_BITS, pack_numbers, unpack_numbers, values_per_word
 from hpcrun.train.gradients.ternary_codes import TILE_BYTES, load_codes, packed_size
@@ -57,7 +57,7 @@ class TernaryAllReduce(LayerwiseAllReduce):
         limits = np.array([self._limit(layer.reshape(-1)) for layer in layout.compressed], np.float32)
         scales = limits.copy()
         self._sum_together(layout.floats)
-        self.call(self.comm, "Allreduce", MPI.IN_PLACE, scales, MPI.MAX)
+        self.exchange("Allreduce", MPI.IN_PLACE, scales, MPI.MAX)
         if self._sends_all_codes:
             self._gather_codes(layout, limits, scales)
         else:
@@ -104,6 +104,7 @@ class TernaryAllReduce(LayerwiseAllReduce):
         for end in self._encode_layers(layout, limits, scales, packed):
             if end - start >= GROUP_BYTES or end == packed.size:
                 received = np.empty((self.comm.size, end - start), np.uint8)
+                self.sent_bytes += bytes_sent("Allgather", received.nbytes, self.comm.size)
                 groups.append((start, end, received, self.comm.Iallgather(packed[start:end], received)))
                 start = end
             for *_, request in groups:
@@ -128,10 +129,10 @@ class TernaryAllReduce(LayerwiseAllReduce):
         for _ in self._encode_layers(layout, limits, scales, outgoing.reshape(-1)):
             pass
         incoming = np.empty_like(outgoing)
-        self.call(self.comm, "Alltoall", outgoing, incoming)
+        self.exchange("Alltoall", outgoing, incoming)
         words = pack_numbers((self.codes.count(incoming) + np.int16(ranks)).view(np.uint16), base)
         all_words = np.empty((ranks, words.size), words.dtype)
-        self.call(self.comm, "Allgather", words, all_words)
+        self.exchange("Allgather", words, all_words)
         sums = np.concatenate([unpack_numbers(row, base, 4 * shard) for row in all_words])
         start = 0
         for layer, scale in zip(layout.compressed, scales, strict=True):

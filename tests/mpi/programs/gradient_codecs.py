@@ -212,6 +212,25 @@ def check_a_restored_codec_goes_on_with_the_same_bits():
             assert all(layout.steps == 4 for layout in merged._layouts.values())
 
 
+def check_sent_bytes_are_counted():
+    """Each codec counts what it sends: float32 8 bytes for two numbers of an allreduce between two ranks, and so on."""
+    numbers = 1_000_000
+    for name in CODECS:
+        reduce = reducer(name)
+        before = reduce.allreduce.sent_bytes
+        reduce([np.random.default_rng(rank).normal(size=(1000, 1000)).astype("float32")], SHARE)
+        bits = 8 * (reduce.allreduce.sent_bytes - before) / numbers
+        if size == 1:
+            assert bits == 0
+        elif name == "ternary":
+            assert 2 * (size - 1) / size < bits < (2.1 if size == 2 else 2 + np.log2(2 * size + 1)), bits
+        elif name == "powersgd":
+            assert bits < 1
+        else:
+            expected = 2 * (size - 1) / size * {"none": 32, "fp16": 16, "bf16": 16}[name]
+            assert abs(bits - expected) < 0.01, (name, bits)
+
+
 def check_training():
     x, y = data(64)
     for name in KINDS:
