@@ -134,9 +134,6 @@ def _render_training(state: WatchState, width: int) -> list[Text]:
         position_text += f", {format_rate(progress.images_per_second)}"
     if state.is_running and progress.step_seconds:
         position_text += f", {format_step_time(progress.step_seconds)} per step"
-        if progress.sent_bytes:
-            share, megabytes = 100 * progress.communication_share, progress.sent_bytes / 1e6
-            position_text += f" ({share:.0f} % communication, {megabytes:.3g} MB sent)"
     if progress.done is not None:
         percent = f" {100 * progress.done:5.1f} %"
         bar_width = max(width - len(percent), 1)
@@ -147,6 +144,11 @@ def _render_training(state: WatchState, width: int) -> list[Text]:
                 f", {format_duration(progress.seconds_left)} left{_format_finish_time(progress.seconds_left)}"
             )
     lines.append(Text(position_text))
+    if state.is_running and progress.sent_bytes:
+        share, megabytes = 100 * progress.communication_share, progress.sent_bytes / 1e6
+        lines.append(
+            Text(f"each rank sends {megabytes:.3g} MB of gradients per step, communication takes {share:.0f} %")
+        )
     if progress.metrics:
         lines.append(Text(format_metrics(progress.metrics), "cyan"))
     return lines
