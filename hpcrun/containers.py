@@ -45,7 +45,7 @@ class Runtime:
         command: The command before the options; empty if srun itself starts the container.
         directory: The option for the working directory.
         bind: The option that binds a folder of the host.
-        prefix: The beginning of the host's variables that set variables in the container: with APPTAINER,
+        prefix: The prefix of host variables that set variables in the container: with APPTAINER,
             APPTAINERENV_NAME sets NAME; empty if the runtime has options for this.
         gpu: The option that adds the GPU driver, by GPU vendor.
         home: The options that mount the home directory (True) or hide it (False).

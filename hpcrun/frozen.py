@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FREQUENT = 30
-"""Number of instances of a class from which on its own ``__init__`` saves more time than its compilation takes."""
+"""Number of instances of a class above which a compiled ``__init__`` saves more time than its compilation takes."""
 
 _instance_counts: Counter[type] = Counter()
 

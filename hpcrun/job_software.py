@@ -39,7 +39,7 @@ def select_container(request: Request, site: Site) -> Container | None:
         return replace(site.container, image=requested_image)
     except FieldError as error:
         hint = f"{site.container.runtime} runs images in site {site.name}; see docs/containers.md"
-        if re.fullmatch(r"[a-z0-9_.-]+(/[a-z0-9_.-]+)*:[\w.-]+", requested_image):  # docker's form
+        if re.fullmatch(r"[a-z0-9_.-]+(/[a-z0-9_.-]+)*:[\w.-]+", requested_image):  # an image name as for docker run
             hint = f"did you mean --container=docker://{requested_image}?"
         raise HpcrunError(
             f"--container={requested_image}: there is no such file, and an image {error.reason}", hint=hint

@@ -112,12 +112,12 @@ def find_target(request: Request, site: Site) -> ExecutionTarget:
     nodes = len(allocation.hosts)
     if allocation.source == "slurm" and scheduler.uses_slurm:
         return ExecutionTarget(local_scheduler, "slurm", nodes, allocation.ntasks, gpus_per_allocated_node(os.environ))
-    # if a hostfile has one task per node, it probably gives no numbers of slots
+    # a hostfile with one task per node probably sets no slots
     task_slots = allocation.ntasks if allocation.ntasks > nodes else None
     host_names = {host.name for host in allocation.hosts}
     if host_names <= {os.uname().nodename, "localhost"}:
         return ExecutionTarget(local_scheduler, "host", nodes, task_slots, count_local_gpus())
-    # if the site file has no number and this host is one of the nodes, assume as many GPUs on all nodes
+    # if the site file does not set the number, assume that all nodes have as many GPUs as this host
     gpus_on_node = resolve_site(request.resources, site).limits.gpus_per_node
     if gpus_on_node is None and os.uname().nodename in host_names:
         gpus_on_node = count_local_gpus()

@@ -23,7 +23,7 @@ class Registry(Generic[Plugin]):
             constant ``KIND`` of the module with the plugin's name. The group of entry points is ``hpcrun.KINDs``.
         base: The class of the plugins.
         built_in: The names of the built-in plugins.
-        alternative: Text for messages about what a site file may contain instead of a name.
+        alternative: Text for messages: the setting that a site file may contain instead of a name.
     """
 
     kind: str

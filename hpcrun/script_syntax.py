@@ -1,4 +1,4 @@
-"""A check for syntax errors with which a job would fail at once, whatever the version of its Python."""
+"""A check for syntax errors that would make a job fail at once in any version of Python."""
 
 from __future__ import annotations
 

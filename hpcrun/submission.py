@@ -122,7 +122,7 @@ def plan(
 
 
 def find_missing_software(plan: Plan) -> tuple[str, ...]:
-    """Return warnings for a dry run about software or data with which `create` would refuse the plan on this host."""
+    """Return warnings for a dry run about missing software or data, for which `create` would refuse the plan."""
     refusal = plan.missing_data
     try:
         job_software.require_software(plan.spec)

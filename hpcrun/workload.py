@@ -165,7 +165,7 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
 
     Args:
         target: A bundled workload, a workload folder or a Python script; None for any command.
-        program: The words after ``--``: the arguments of the target, or the command.
+        program: The arguments after ``--``: the arguments of the target, or the whole command.
 
     Returns:
         The workload and its arguments.

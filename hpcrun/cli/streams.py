@@ -85,7 +85,7 @@ def require_working_directory() -> None:
 
 
 def flush(code: int | str | None, *, is_error_printed: bool = False) -> int | str | None:
-    """Flush stdout and stderr: at exit, Python would print a traceback if this fails.
+    """Flush stdout and stderr now, because Python would print a traceback if flushing failed at exit.
 
     Args:
         code: The exit code so far.

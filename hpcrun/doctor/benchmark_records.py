@@ -138,7 +138,7 @@ def _escape_unprintable(value: Any) -> Any:
 def _record_files(loaded_site: LoadedSite) -> list[Path]:
     """Return the files that may have records of the site.
 
-    These are a file next to the site file of highest precedence, unless that file comes with hpcrun, and a file in this
+    One is next to the site file of highest precedence, unless that site file comes with hpcrun; the other is in this
     user's folder.
     """
     name = loaded_site.site.name

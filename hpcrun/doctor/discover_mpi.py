@@ -25,7 +25,7 @@ class DiscoveredMpi:
 
     Attributes:
         library: The name of the library in a site file (``mpi.library``).
-        library_from: How the library was found, as text.
+        library_from: The source of the library's name, as text.
         launcher: The launcher.
         launcher_from: The reason for this launcher.
         type: The value of srun's --mpi; None if srun is not the launcher or needs no --mpi.

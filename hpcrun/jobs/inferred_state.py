@@ -53,7 +53,7 @@ def infer_state(run: Run, record: ExitRecord | None) -> State | None:
 
     Args:
         run: The run.
-        record: The run's exit record; None if it has none.
+        record: The run's exit record; None if there is none.
     """
     starts, limit_seconds = run.starts(), _time_limit_seconds(run)
     if record is None and not starts and run.submission.cancelled:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hpcrun.schedulers.slurm_partitions import SlurmPartition
     from hpcrun.spec import JobSpec
 
-QUERY_SECONDS = 2.0  # if Slurm does not answer, the job is submitted without this check
+QUERY_TIMEOUT_SECONDS = 2.0  # if Slurm does not answer, the job is submitted without this check
 _LIMIT_LIFTING_OPTIONS = {"clusters", "cluster-constraint", "overcommit"}
 """sbatch options that are not fields of `Resources`, and with which a partition's limits may not apply."""
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import closest_match
-from hpcrun.schedulers.slurm_limits import QUERY_SECONDS
+from hpcrun.schedulers.slurm_limits import QUERY_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +60,7 @@ def warn_of_unknown_names(resources: Resources, policies: Policies, slurm: Slurm
     warnings = find_unknown_names(resources, policies)
     if not warnings:
         return []
-    config = slurm.query(("scontrol", "show", "config"), timeout=QUERY_SECONDS).text or ""
+    config = slurm.query(("scontrol", "show", "config"), timeout=QUERY_TIMEOUT_SECONDS).text or ""
     enforced_match = re.search(r"^AccountingStorageEnforce\s*=\s*(.*)$", config, re.MULTILINE)
     enforced_types = (
         enforced_match[1].lower() if enforced_match else "all"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_SITE_ADAPTER = TypeAdapter(Site)  # building it takes longer than validating a site
+_SITE_ADAPTER = TypeAdapter(Site)  # building the adapter takes longer than validating a site
 
 
 def validate(values: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> Site:

@@ -83,9 +83,9 @@ class PythonError:
 
     @property
     def kind(self) -> str:
-        """``own``: the program's error; ``peer``: a report that a rank failed; ``wrapper``: that a process failed.
+        """``own``: the program's error; ``peer``: a report that a rank failed; ``wrapper``: a report of a failed process.
 
-        ``ignored`` for an exception that Python ignored, as in a destructor.
+        ``ignored``: Python ignored the exception, as in a destructor.
         """
         if self.ignored and not self.in_thread:
             return "ignored"

@@ -147,7 +147,7 @@ def _is_ignored(match: Match, facts: JobFacts) -> bool:
 def _is_before_training(match: Match, facts: JobFacts) -> bool:
     """Return whether a message precedes the program's exception in a log, and another log shows progress.
 
-    stderr and stdout are two files, so that no line of the training may be between the message and the exception.
+    stderr and stdout are two files, so there may be no line of the training between the message and the exception.
     """
     error = facts.python_error
     if not (error and error.kind == "own" and match.line and match.line[0] == error.log):
@@ -204,7 +204,7 @@ def _is_earlier(match: Match, facts: JobFacts) -> bool:
 
 
 def _is_handled(match: Match, facts: JobFacts) -> bool:
-    """Return whether a message is of an exception that programs often catch, and another exception followed."""
+    """Return whether a message belongs to an exception that programs often catch, and a later exception followed."""
     error = facts.python_error
     if not (error and error.kind == "own" and match.line and match.line[0] == error.log):
         return False
