@@ -115,7 +115,7 @@ def _complete_bind(bind: str) -> str:
 
 
 def list_forwarded_variables(spec: JobSpec, container: Container) -> list[str]:
-    """Return the names of the job's environment variables that override those of the image."""
+    """Return the names of the job's environment variables that override the image's variables."""
     user_names = {name for name, _ in spec.environment}
     excluded_names = {*HOST_VARIABLES, *spec.site.prepend_path, *container.environment, *user_names}
     return [

@@ -48,7 +48,7 @@ def find_framework(argv: tuple[str, ...], start: Path, framework: str) -> str:
 
 
 def joins_world(argv: tuple[str, ...], start: Path) -> bool:
-    """Return whether a command line needs the variables of its framework even on a single rank.
+    """Return whether a command line needs the variables of its framework even with a single rank.
 
     Args:
         argv: The command line of one rank.

@@ -17,7 +17,8 @@ class Finding:
     """The result of a check; its text is ``FILE:LINE: what``.
 
     Attributes:
-        severity: ``ok``; ``warning`` for a problem that does not keep jobs from running; ``error`` if jobs cannot run.
+        severity: ``ok``; ``warning`` for a problem that does not prevent jobs from running; ``error`` if jobs cannot
+            run.
         check: The name of the check.
         what: The state or problem that the check found.
         fix: How to correct the problem; empty if there is none.

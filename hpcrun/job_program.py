@@ -47,7 +47,7 @@ class SecondLauncherError(HpcrunError):
 
 
 def require_one_launcher(spec: JobSpec) -> None:
-    """Refuse sbatch as a program, and a launcher of several ranks, unless it starts only the ranks of its node.
+    """Refuse sbatch as a program, and a launcher of several ranks unless the launcher starts only its node's ranks.
 
     Raises:
         HpcrunError: The program submits a job.
@@ -72,7 +72,7 @@ def require_one_launcher(spec: JobSpec) -> None:
 
 
 def _command_line(spec: JobSpec) -> tuple[str, ...]:
-    """Return the command line of one rank; for a sweep, of the first task."""
+    """Return the command line of one rank; for a sweep, of a rank of the first task."""
     return spec.argv or spec.tasks[0].argv
 
 
@@ -123,7 +123,7 @@ def require_one_word(spec: JobSpec) -> None:
     """Refuse a command line in quotes, as in ``-- "python train.py"``.
 
     Raises:
-        HpcrunError: The name of the program is a command line.
+        HpcrunError: The name of the program is a whole command line.
     """
     name = _command_line(spec)[0]
     first_word, *more = name.split() or [""]

@@ -95,7 +95,7 @@ def _path_or_none(text: str | None) -> str | None:
 
 
 def _find_missing_path(folder: str, file: str) -> Path | None:
-    """Return the path of a missing file; None if it exists, or if this host cannot tell."""
+    """Return the path of a file if it is missing; None if the file exists, or if this host cannot tell."""
     login_environment = {name: value for name, value in os.environ.items() if not name.startswith(("TMP", "SLURM_"))}
     text = Template(paths.expand_user(folder)).safe_substitute(login_environment)
     path = Path(text)

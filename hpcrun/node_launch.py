@@ -15,7 +15,7 @@ STARTERS = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.comma
 """The Python module of each program that starts ranks."""
 
 SIGNALS_VARIABLE = "PET_SIGNALS_TO_HANDLE"
-"""The default of torchrun's --signals-to-handle (PyTorch 2.9), which Accelerate uses, too."""
+"""The variable with the default of torchrun's --signals-to-handle (PyTorch 2.9), which Accelerate uses, too."""
 
 _SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR2"
 """torchrun's default signals, and the signal that jobs get before the time limit."""

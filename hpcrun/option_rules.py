@@ -25,7 +25,7 @@ class Rule:
         min: The smallest valid value.
         max: The largest valid value.
         choices: The valid values.
-        option: The option that must be given if this option is given.
+        option: The option that is required if the option with the rule is given.
         min_ranks: The smallest valid number of ranks.
         max_ranks: The largest valid number of ranks.
         defaults: The defaults of all options.

@@ -133,7 +133,8 @@ def plan_resources(
         The complete resources, and warnings about them.
 
     Raises:
-        HpcrunError: sbatch would not accept a value, the numbers contradict each other, or no partition allows them.
+        HpcrunError: sbatch would not accept a value, the numbers contradict each other, or no partition allows these
+            resources.
     """
     selected_levels = select_levels(parse_resources(request.resources), site, program.resources)
     if not site.choose_partition or selected_levels.partition or not target.scheduler.has_queue:
@@ -152,7 +153,7 @@ def plan_resources(
 
 
 def select_launcher(site: Site, target: ExecutionTarget, resources: Resources) -> str:
-    """Return the name of the launcher: the site's in Slurm jobs, else a launcher that can reach the target's nodes.
+    """Return the name of the launcher: the site's launcher in Slurm jobs, else one that can reach the target's nodes.
 
     Raises:
         HpcrunError: The site's launcher starts only one process, and there are several ranks.
@@ -262,7 +263,7 @@ def _replace_gpus(resources: Resources) -> Resources:
 
 
 def _fit_to_target(target: ExecutionTarget, requested_resources: Resources, merged_resources: Resources) -> Resources:
-    """Return resources that use all nodes and tasks of the target, unless the user requests other numbers."""
+    """Return resources that use all nodes and tasks of the target, unless the user sets these numbers."""
     if target.nodes and requested_resources.nodes and requested_resources.nodes > target.nodes:
         alternatives = {
             "ssh": ", or list more hosts in --hostfile",

@@ -66,7 +66,7 @@ class ScriptNames:
     Attributes:
         modules: Dotted names of imported modules, and of members of modules that the file uses.
         texts: The string constants in the file.
-        comment: The framework that a comment in the file names; empty without such a comment.
+        comment: The framework that a comment in the file names; empty if no comment names one.
         calls_fit: Whether the file calls a method ``fit``.
         ignored_option: An option in a comment that hpcrun ignores, such as ``nodes=2``; empty if there is none.
         tests_rank: Whether the file tests if the variables of the ranks are set, and so can train without them.
@@ -92,7 +92,7 @@ class ScriptNames:
 
     @property
     def joins_world(self) -> bool:
-        """Whether the file needs the variables of its framework even on a single rank."""
+        """Whether the file needs the variables of its framework even with a single rank."""
         return bool(self.modules & _CALLS_THAT_READ_VARIABLES) and not self.tests_rank
 
     @property

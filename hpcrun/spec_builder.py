@@ -33,7 +33,7 @@ class Commands:
     Attributes:
         program: The program.
         args: The arguments of the program.
-        tasks: The values and arguments of each task of a sweep; empty without a sweep.
+        tasks: The values and arguments of each task of a sweep; empty if the job is not a sweep.
         start: The directory in which the job was submitted.
     """
 

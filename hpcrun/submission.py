@@ -42,7 +42,7 @@ class Plan:
         packages: Python packages that the program imports.
         code: The folder of the user's code.
         snapshot: The copy of the code to make; None if the job runs the original code.
-        copied: The snapshot of an earlier run to copy again; None to make a new one.
+        copied: The snapshot of an earlier run to copy again; None to make a new snapshot.
         missing_data: The error about data that the program would not find; None if no data are missing.
     """
 

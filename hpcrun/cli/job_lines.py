@@ -36,13 +36,13 @@ class _Part:
 
 @dataclass
 class JobLine:
-    """The arguments of ``hpcrun submit`` or ``hpcrun run``, split into options and other words.
+    """The arguments of ``hpcrun submit`` or ``hpcrun run``, split into options and other arguments.
 
     Attributes:
         argv: The command and its arguments, such as ``submit train.py``.
         params: Click's parameters of the command.
-        parts: Options with their values, and other words, before ``--``.
-        program_words: The words after ``--``.
+        parts: Options with their values, and other arguments, before ``--``.
+        program_words: The arguments after ``--``.
     """
 
     argv: Sequence[str]

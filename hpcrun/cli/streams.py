@@ -28,7 +28,7 @@ def _escape_unencodable(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def require_utf8_mode() -> None:
-    """Restart in Python's UTF-8 mode if the locale has another encoding, so that files are read as UTF-8.
+    """Restart in Python's UTF-8 mode if the locale has a different encoding, so that files are read as UTF-8.
 
     Output keeps the encoding of the locale.
     """

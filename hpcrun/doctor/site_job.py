@@ -144,7 +144,7 @@ def pending_finding(reason: Explanation, timeout: float) -> Finding:
     """Return the finding about a job that did not start in time.
 
     Args:
-        reason: Why the job was pending.
+        reason: The reason why the job was pending.
         timeout: Time in seconds after which the job was cancelled.
     """
     diagnosis = reason.diagnosis

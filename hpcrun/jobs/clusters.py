@@ -94,7 +94,7 @@ def format_unambiguous_ids(matches: Sequence[IdMatch]) -> Iterable[str]:
 def filter_by_cluster(
     matches: Sequence[IdMatch], site: str | None, find_resubmitted: Callable[[], Iterable[IdMatch]] = tuple
 ) -> list[IdMatch]:
-    """Return the submissions to the cluster that the site or the environment selects; all without a selection.
+    """Return the submissions to the cluster that the site or the environment selects; all if neither selects one.
 
     Args:
         matches: The submissions with the id.
@@ -149,7 +149,7 @@ def require_selected_cluster(matches: Iterable[IdMatch]) -> None:
     """Require that jobs belong to the cluster that the environment selects, if the environment selects one.
 
     Raises:
-        HpcrunError: HPCRUN_SITE or SLURM_CONF names another cluster, which may have another job with this id.
+        HpcrunError: HPCRUN_SITE or SLURM_CONF names a different cluster, which may have a different job with this id.
     """
     site, conf = os.environ.get("HPCRUN_SITE"), os.environ.get("SLURM_CONF")
     is_selected = cluster_filter(None)

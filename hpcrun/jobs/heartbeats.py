@@ -77,7 +77,7 @@ def read_heartbeat(directory: Path, rank: int, faults: dict[str, str] | None = N
     Args:
         directory: The run directory.
         rank: The rank.
-        faults: Receives the error message of an invalid file, by file name.
+        faults: Dict to which this function adds the error messages of invalid files, by file name.
     """
     name = f"heartbeats/rank-{rank}.json"
     try:
@@ -114,7 +114,7 @@ def read_newer_heartbeat(directory: Path, faults: dict[str, str] | None = None) 
 
     Args:
         directory: The run directory.
-        faults: Receives the error message of an invalid file, by file name.
+        faults: Dict to which this function adds the error messages of invalid files, by file name.
     """
     heartbeat = read_heartbeat(directory, 0, faults)
     try:

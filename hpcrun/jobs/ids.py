@@ -43,7 +43,7 @@ def find_by_id(
     Args:
         word: Job ids as typed on the command line, see `split_site_and_ids`.
         entries: All entries of the index, the newest first.
-        missing_runs: Receives the runs whose directories were removed.
+        missing_runs: List to which this function adds the runs whose directories were removed.
         purpose: The command's use of the runs.
 
     Raises:
@@ -92,7 +92,7 @@ def read_job_id(entry: Entry) -> str | None:
 
 
 def _group_by_job(entries: Iterable[Entry], single_id: str | None) -> tuple[list[IdMatch], list[IdMatch]]:
-    """Group index entries by job, the newest first; return the jobs with a run directory and those without.
+    """Group index entries by job, the newest first; return the jobs with a run directory and the jobs without one.
 
     Args:
         entries: The index entries.

@@ -90,7 +90,7 @@ def end_time(run: Run) -> float:
 
 
 def disk_usage(run: Run, *, keep_results: bool) -> int:
-    """Return the disk space that removing a run directory frees, in bytes.
+    """Return the disk space in bytes that the removal of a run directory frees.
 
     Args:
         run: The run.

@@ -25,8 +25,8 @@ class Submission:
         job_id: The scheduler's job id.
         submitted: The time of the submission, in s since 1970.
         host: The host on which the job was submitted.
-        start_time: For a local job, start of the script's process in clock ticks since boot, or None if the process had
-            already ended; False for a Slurm job.
+        start_time: For a local job, the start time of the script's process in clock ticks since boot, or None if the
+            process had already ended; False for a Slurm job.
         allocation: The id of the Slurm job in whose allocation a local job was started.
         slurm_conf: SLURM_CONF in the environment of the submission.
         command: The sbatch command line.
@@ -212,7 +212,7 @@ class SiteOrigins:
 
 @frozen
 class GitRecord:
-    """The Git state of the user's code, ``provenance/git.json``; empty without a repository.
+    """The Git state of the user's code, ``provenance/git.json``; empty if there is no repository.
 
     Attributes:
         repository: The top folder of the repository.

@@ -61,7 +61,7 @@ def select_runs(
             ``dee:1234``, ``last``, ``resnet50``, ``'resnet*'``, ``./DIRECTORY``, ``all``. May be empty
             if ``since`` is given.
         since: The earliest time of submission, in s since 1970.
-        missing_runs: Receives the matching runs whose directories were removed.
+        missing_runs: List to which this function adds the matching runs whose directories were removed.
         purpose: ``list`` accepts jobs of several clusters with one id; ``modify`` accepts a job outside the cluster
             that the environment selects only if the user typed the job's site before the id.
 
@@ -127,7 +127,7 @@ def select_recent(count: int, ended_names: Collection[str], missing_runs: list[R
     Args:
         count: The number of newest runs.
         ended_names: Names of the directories of runs that ended long ago.
-        missing_runs: Receives the runs whose directories were removed.
+        missing_runs: List to which this function adds the runs whose directories were removed.
     """
     selected: list[Run] = []
     for entry in run_index.list_entries():

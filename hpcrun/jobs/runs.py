@@ -292,7 +292,7 @@ class Run:
 
 
 def list_runs() -> Iterator[Run]:
-    """Yield this user's runs, the newest first, without those whose directories were removed."""
+    """Yield this user's runs, the newest first, without runs whose directories were removed."""
     for entry in run_index.list_entries():
         with suppress(FileNotFoundError):
             if (entry.directory / "job.json").exists():

@@ -45,7 +45,8 @@ class StatusRow:
         exit_code: The exit code of a job that has ended.
         reason: The reason for the state.
         run_dir: The run directory.
-        limit: The time limit, in the format of `elapsed`: Slurm's, else the requested one; None without a limit.
+        limit: The time limit, in the format of `elapsed`: Slurm's limit, else the requested limit; None if there is no
+            limit.
         nodes_asked: The number of requested nodes.
         ranks: The number of ranks; None if unknown.
         submitted: The time of the submission, in ISO 8601 and local time.
@@ -172,7 +173,7 @@ def select_rows(
         query: Function that queries the schedulers.
         states: Slurm's names of the accepted states; empty for all.
         since: The earliest time of submission, in s since 1970.
-        missing_runs: Receives the runs whose directories were removed.
+        missing_runs: List to which this function adds the runs whose directories were removed.
         purpose: The command's use of the runs.
 
     Raises:
@@ -192,7 +193,7 @@ def newest_rows(count: int, query: QueryStates, *, missing_runs: list[Run]) -> l
     Args:
         count: The number of newest runs.
         query: Function that queries the schedulers.
-        missing_runs: Receives the runs whose directories were removed.
+        missing_runs: List to which this function adds the runs whose directories were removed.
     """
     ended_rows, cached_states = state_cache.read_cache("ended"), state_cache.read_cache("last")
     runs = select_recent(count, ended_rows, missing_runs)

@@ -266,7 +266,7 @@ class SlurmScheduler(Scheduler):
         """Cancel jobs with all their ranks.
 
         Raises:
-            HpcrunError: Slurm refused to cancel, is not installed, or has another job with the same id.
+            HpcrunError: Slurm refused to cancel, is not installed, or has a different job with the same id.
         """
         for conf, group in _group_by_slurm(runs).items():
             _cancel(group, conf)

@@ -28,7 +28,7 @@ class Obstacle:
 
     Attributes:
         fault: A message with the requested value and the limit.
-        hint: The value to request instead; empty if no other request helps.
+        hint: The value to request instead; empty if no change of the request helps.
         is_certain: Whether the partition can never run the job; if not, a QoS may lift the limit.
     """
 

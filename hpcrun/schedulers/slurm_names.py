@@ -50,7 +50,7 @@ def find_unknown_names(resources: Resources, policies: Policies) -> dict[str, st
 
 
 def warn_of_unknown_names(resources: Resources, policies: Policies, slurm: SlurmClient) -> list[str]:
-    """Return warnings about QoS and accounts that Slurm does not know, except those that sbatch refuses with an error.
+    """Return warnings about QoS and accounts that Slurm does not know, unless sbatch refuses them with an error.
 
     Args:
         resources: The resources that the job requests.

@@ -225,8 +225,8 @@ def select_site(site_option: str | None = None) -> tuple[str, str]:
 def load_selected_site(site_option: str | None = None, *, include_unallowed: bool = False) -> LoadedSite:
     """Load the site that `select_site` selects.
 
-    Project files that the user has not allowed are ignored; a site that was named explicitly and has such a file is
-    refused.
+    Project files that the user has not allowed are ignored; a site with a file that is not allowed is refused if it was
+    named explicitly.
 
     Args:
         site_option: The value of ``--site``.

@@ -34,7 +34,8 @@ def require_trusted(loaded_site: LoadedSite) -> None:
         loaded_site: The site and its files.
 
     Raises:
-        NotAllowedError: The message contains each file, the reason, and the command that allows it.
+        NotAllowedError: A file is not trusted; the message contains each file, the reason, and the command that allows
+            it.
     """
     _raise_not_allowed(
         [(source, why) for source in loaded_site.sources if (why := refusal_reason(source))], loaded_site.site.name
@@ -45,7 +46,8 @@ def require_trusted_template(source: SiteSource) -> None:
     """Refuse a template that is not trusted.
 
     Raises:
-        NotAllowedError: The message contains the file, the reason, and the command that allows it.
+        NotAllowedError: The template is not trusted; the message contains the file, the reason, and the command to
+            allow it.
     """
     if why := refusal_reason(source):
         _raise_not_allowed([(source, why)], None)

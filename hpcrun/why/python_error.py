@@ -83,7 +83,7 @@ class PythonError:
 
     @property
     def kind(self) -> str:
-        """``own``: the program's error; ``peer``: a report that a rank failed; ``wrapper``: a report of a failed process.
+        """``own``: the program's error; ``peer``: a report of a failed rank; ``wrapper``: a report of a failed process.
 
         ``ignored``: Python ignored the exception, as in a destructor.
         """

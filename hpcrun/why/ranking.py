@@ -34,7 +34,7 @@ DECISIVE_STATES = frozenset({"BOOT_FAIL", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPT
 """States that are more decisive than any exception."""
 
 ENDED_BY_LIMIT = frozenset({"DEADLINE", "TIMEOUT"})
-"""States that are more decisive than messages, but less than an exception, after which the job may have hung."""
+"""States that are more decisive than messages, but less than an exception, because the job may have hung after it."""
 
 _EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b: ")
 _OFTEN_CAUGHT_EXCEPTION = re.compile(
@@ -56,7 +56,7 @@ def find_diagnoses(name: str, facts: JobFacts, *, is_healthy: bool = False) -> l
     Args:
         name: The name of the table.
         facts: The facts about the job.
-        is_healthy: Whether the job runs or completed: then only signatures with ``always`` apply.
+        is_healthy: Whether the job runs or completed, so that only signatures with ``always`` apply.
     """
     matched_signatures = _find_matches(name, facts, is_healthy=is_healthy, warnings=is_healthy)
     error = facts.python_error
