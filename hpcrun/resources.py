@@ -195,7 +195,7 @@ class Resources:
 
     @property
     def memory(self) -> tuple[float, str] | None:
-        """The requested memory on each node in MiB, and the option that requests it; None without such an option."""
+        """The requested memory on each node in MiB, and the option that requests it; None if no option does."""
         cores = (self.ntasks_per_node or 1) * (self.cpus_per_task or 1)
         for name, factor in {"mem": 1, "mem_per_cpu": cores, "mem_per_gpu": self.gpus}.items():
             if size := getattr(self, name):

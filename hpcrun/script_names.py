@@ -49,7 +49,7 @@ _FRAMEWORK_COMMENT = re.compile(r"^# *hpcrun: *framework *[=:] *(\S+)", re.MULTI
 _IGNORED_COMMENT = re.compile(
     r"^# *hpcrun: *((?:--)?(?!framework\b)[a-z][a-z_-]*(?: *[=:] *| +(?=\d))\S+)", re.MULTILINE
 )
-"""Matches an option in a comment, of which hpcrun reads only the framework."""
+"""Matches an option in a comment that hpcrun ignores, because it reads only the framework from comments."""
 _PYTHON_NAME = re.compile(r"python[\d.]*")
 _IMPORT_STATEMENT = r"(?m)^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?"
 _GETTERS = frozenset({"get", "getenv"})

@@ -99,7 +99,7 @@ def build_spec(
 
 
 def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
-    """Return the folders of templates, highest layer first, including that of the scheduler."""
+    """Return the folders of templates, highest layer first, including the scheduler's folder."""
     *layers, own = template_folders(project.used_layers())
     return (*layers, *filter(None, [scheduler.templates]), own)
 

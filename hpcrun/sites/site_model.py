@@ -261,7 +261,7 @@ class Site:
         """Refuse resources that exceed the limits of the site or of a requested partition.
 
         Raises:
-            HpcrunError: The message contains all exceeded limits and all missing options.
+            HpcrunError: The job exceeds limits or lacks options; the message contains all of these limits and options.
         """
         faults = [fault for one in self.split_partitions(resources) for fault in self.find_violations(one)]
         faults += [(fault, "leave it out") for fault in self._forbidden_options(resources)]

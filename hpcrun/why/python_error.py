@@ -78,7 +78,7 @@ class PythonError:
 
     @property
     def is_uninformative(self) -> bool:
-        """Whether the message does not name the cause; then earlier messages and warnings may be more informative."""
+        """Whether the message does not name the cause, so that earlier messages may be more informative."""
         return self.error.endswith((": Graph execution error:", "root error(s) found."))
 
     @property
