@@ -3,7 +3,8 @@
 import sys
 
 if not sys.flags.safe_path:
-    del sys.path[0]  # remove the working directory, which may be a cloned repository with modules of any name
+    # do not import from the working directory, which may be a cloned repository with modules of any name
+    del sys.path[0]
 
 from hpcrun.cli.main import main
 

@@ -61,7 +61,7 @@ class Allocation:
 
         The hosts come from the first of ``NODELIST_VARIABLES``, or of the variables of installed schedulers, that is
         set; no scheduler command is run. In a Slurm step, the hosts and tasks are those of the step. In a batch script,
-        they are the same as for ``srun`` without options. If the job requests no number of tasks,
+        they are the same as for ``srun`` without options. If the job does not set the number of tasks,
         ``SLURM_TASKS_PER_NODE`` gives the tasks, as for ``mpirun``.
 
         Args:
@@ -112,7 +112,7 @@ class Allocation:
         return Allocation(self.source, self.hosts[:nodes])
 
     def with_tasks(self, ntasks: int | None = None, ntasks_per_node: int | None = None) -> Allocation:
-        """Return the same hosts with other numbers of tasks, spread as ``srun`` spreads them by default.
+        """Return the same hosts with new numbers of tasks, distributed as ``srun`` does by default.
 
         With ``ntasks`` alone, the hosts are filled evenly up to their slots; further tasks go to the hosts with the
         fewest tasks. With ``ntasks_per_node`` alone, each host gets that number of tasks. With both,
@@ -245,7 +245,7 @@ configuration reference; oarsub(1).
 
 
 def _list_nodelist_variables() -> Iterator[tuple[str, tuple[str, NodelistReader]]]:
-    """Yield `NODELIST_VARIABLES`, then those of the schedulers that other packages add."""
+    """Yield `NODELIST_VARIABLES`, then the nodelist variables of the schedulers that other packages add."""
     yield from NODELIST_VARIABLES.items()
     for name in REGISTRY.list_names()[len(REGISTRY.built_in) :]:
         with suppress(HpcrunError):  # a package that cannot be imported is an error only for its own jobs
@@ -260,7 +260,7 @@ def _parse_task_count(variable: str, text: str) -> int:
 
 
 def _distribute_tasks(ntasks: int, slots: list[int]) -> list[int]:
-    """Return the number of tasks on each host: one task after the other goes to the next host with a free slot.
+    """Return the number of tasks on each host; the tasks go one by one to the next host with a free slot.
 
     Without free slots, each task goes to the host with the fewest tasks. Ranks are numbered host by host ("block").
 

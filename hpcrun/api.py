@@ -21,7 +21,7 @@ _RENAMED_OPTIONS = {
     "n_nodes": "nodes", "num_nodes": "nodes", "nnodes": "nodes", "n_tasks": "ntasks", "num_gpus": "gpus_per_node",
     "gpus": "gpus_per_node", "n_gpus": "gpus_per_node", "queue": "partition", "memory": "mem", "name": "job_name",
 }  # fmt: skip
-"""Options of other libraries, and the name that they have here."""
+"""Options of other libraries, and their names in hpcrun."""
 _OPTION_ADVICE = {
     "dry_run": "the command line has it: hpcrun submit ... --dry-run",
     "wait": "hpcrun.submit(...).result() waits for the job",
@@ -106,7 +106,7 @@ def submit(
 
 
 def _require_valid_types(target: object, args: object, environment: object, sweep: object) -> None:
-    """Raise an error if an argument of `submit` has another type than the one that its docstring names."""
+    """Raise an error if an argument of `submit` does not have the type that its docstring names."""
     if isinstance(target, list | tuple):
         words = [str(word) for word in target]
         is_script = words[0].startswith("python") and words[1:2] and words[1].endswith(".py") if words else False
@@ -130,7 +130,7 @@ def _require_valid_types(target: object, args: object, environment: object, swee
 
 
 def _sweep_axis(name: str, values: str | Iterable[object]) -> Axis:
-    """Return an axis of a sweep: a list of values, or a text with values as on the command line."""
+    """Return an axis of a sweep from a list of values, or from a string as on the command line."""
     from hpcrun.sweep import parse_axis
 
     if isinstance(values, str):

@@ -1,4 +1,4 @@
-"""Options of a job about the gradients that its ranks send."""
+"""Job options for the compression of gradients."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _PANEL = "Compression of gradients"
 
 @frozen(kw_only=True)
 class CompressionOptions:
-    """Options about the gradients that ranks send; None stands for the default.
+    """Job options for the compression of gradients; None stands for the default.
 
     Attributes:
-        compress: The codec in which ranks send gradients; None for none.
+        compress: The codec that compresses gradients; None for no compression.
         clip_factor: Standard deviations to which ``ternary`` clips gradients; 0 for no clipping.
         powersgd_rank: The rank of the matrices that ``powersgd`` sends.
-        min_size: The smallest layer, in numbers, that ``ternary`` and ``powersgd`` compress.
+        min_size: The number of elements of the smallest layer that ``ternary`` and ``powersgd`` compress.
         float_last_layer: Whether the last layer is sent unrounded.
-        float_every: Number of steps after which one is sent unrounded; 0 for never.
-        error_feedback: Whether a rank adds what it has not sent to the gradients of the next step; None for the default
-            of the codec.
+        float_every: The interval in steps at which gradients are sent unrounded; 0 for never.
+        error_feedback: Whether a rank adds the compression error to the gradients of the next step; None for the
+            codec's default.
     """
 
     compress: str | None = declare_option(
@@ -84,7 +84,7 @@ class CompressionOptions:
     )
 
     def require_codec(self) -> None:
-        """Refuse options about gradients that the codec does not use.
+        """Refuse compression options that the codec does not use.
 
         Raises:
             HpcrunError: An option has no effect.
@@ -102,7 +102,7 @@ class CompressionOptions:
                 raise HpcrunError(f"{flag} has no effect without {needed}", hint=f"give {needed}, too, or omit {flag}")
 
     def require_valid_compression(self) -> None:
-        """Refuse invalid values of the options about gradients."""
+        """Refuse invalid values of the compression options."""
         require_choice("--compress", self.compress, CODECS, "hpcrun has no such codec")
         if self.clip_factor is not None and not (isinstance(self.clip_factor, int | float) and self.clip_factor >= 0):
             hint = "2.5 clips gradients to 2.5 standard deviations, 0 leaves them as they are"

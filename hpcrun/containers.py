@@ -45,7 +45,7 @@ class Runtime:
         command: The command before the options; empty if srun itself starts the container.
         directory: The option for the working directory.
         bind: The option that binds a folder of the host.
-        prefix: The beginning of the host's variables that set variables in the container: with APPTAINER,
+        prefix: The prefix of host variables that set variables in the container: with APPTAINER,
             APPTAINERENV_NAME sets NAME; empty if the runtime has options for this.
         gpu: The option that adds the GPU driver, by GPU vendor.
         home: The options that mount the home directory (True) or hide it (False).
@@ -115,7 +115,7 @@ def _complete_bind(bind: str) -> str:
 
 
 def list_forwarded_variables(spec: JobSpec, container: Container) -> list[str]:
-    """Return the names of the job's environment variables that override those of the image."""
+    """Return the names of the job's environment variables that override the image's variables."""
     user_names = {name for name, _ in spec.environment}
     excluded_names = {*HOST_VARIABLES, *spec.site.prepend_path, *container.environment, *user_names}
     return [

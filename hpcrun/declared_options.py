@@ -11,8 +11,8 @@
 An option without a default needs a type (``type = "int"``); otherwise it has the type of its default. The value of an
 option with ``type = "run"`` is a job (``last``, an id, a name) or a file; the program gets the run directory or the
 file. An option with the default ``false`` or ``true`` is a flag, ``--x`` and ``--no-x``. ``choices`` lists the valid
-values; ``min`` and ``max`` limit numbers, and ``min_per_rank`` the part of a number that each rank gets; ``required =
-true`` refuses a job without the option. ``hints`` maps invalid values to hints. ``requires`` lists rules about
+values; ``min`` and ``max`` are the limits of a number, and ``min_per_rank`` is the smallest share of it for a rank; a
+job must set an option with ``required = true``. ``hints`` maps invalid values to hints. ``requires`` lists rules about
 several options; see `hpcrun.option_rules`. ``--batch-size``, ``--batch_size`` and the alias ``--batch`` are the same
 option; records contain its name.
 """

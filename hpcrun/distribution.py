@@ -48,7 +48,7 @@ def find_framework(argv: tuple[str, ...], start: Path, framework: str) -> str:
 
 
 def joins_world(argv: tuple[str, ...], start: Path) -> bool:
-    """Return whether a command line needs the variables of its framework even on a single rank.
+    """Return whether a command line needs the variables of its framework even with a single rank.
 
     Args:
         argv: The command line of one rank.
@@ -57,18 +57,18 @@ def joins_world(argv: tuple[str, ...], start: Path) -> bool:
     return read_script(argv, start).joins_world
 
 
-def fits_under_strategy(argv: tuple[str, ...], start: Path) -> bool:
-    """Return whether a command line calls `fit` under a strategy with which `fit` of Keras 3 fails.
+def calls_fit_under_strategy(argv: tuple[str, ...], start: Path) -> bool:
+    """Return whether a script calls `fit` of Keras under a multi-worker strategy, which fails with Keras 3.
 
     Args:
         argv: The command line of one rank.
         start: The directory in which the command line is started.
     """
-    return read_script(argv, start).fits_under_strategy
+    return read_script(argv, start).calls_fit_under_strategy
 
 
 def find_ignored_option(argv: tuple[str, ...], start: Path) -> str:
-    """Return an option in a comment of a command line's script that hpcrun does not read; empty without one.
+    """Return an option that hpcrun ignores because it is in a comment of the script; empty if there is none.
 
     Args:
         argv: The command line of one rank.

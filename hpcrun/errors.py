@@ -1,4 +1,4 @@
-"""The exception HpcrunError, which is printed without a traceback, and functions for texts on a terminal."""
+"""The exception HpcrunError, which is printed without a traceback, and functions for text on a terminal."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def closest_match(name: str, known_names: list[str]) -> str | None:
 
 
 def closest_unambiguous_match(name: str, known_names: list[str]) -> str | None:
-    """Return the known name that a mistyped name certainly means; None if it may mean another name, as cpu and gpu.
+    """Return the known name that a mistyped name certainly means; None if it may be a different name, as cpu and gpu.
 
     Args:
         name: The name that the user typed, such as a QoS, a node feature or an account.
@@ -92,7 +92,7 @@ _LONG_NAME = 6
 
 
 def _is_misspelling(name: str, word: str) -> bool:
-    """Return whether a name is a misspelled word: with wrong or swapped letters, or cut off."""
+    """Return whether a name misspells a word: letters are wrong or swapped, or the end is missing."""
     from difflib import SequenceMatcher
 
     operations = SequenceMatcher(None, name, word).get_opcodes()

@@ -32,7 +32,8 @@ def check_fields(instance: object, checks: Mapping[str, Callable[[Any], object]]
     """Check the fields of a dataclass that are set: the value, each element of a tuple, or each key of a dict.
 
     Raises:
-        FieldError: A check failed; the error has the errors of other failed checks as ``others``.
+        FieldError: A check failed; the attribute ``others`` of the error contains the errors of the other failed
+            checks.
     """
     faults = []
     for field, check in checks.items():

@@ -26,7 +26,7 @@ _ADVICE = {
     ".m": "hpcrun submit -- matlab -batch {stem}",
     ".pyc": "name the script of which Python made it",
 }
-"""What to do about files of other kinds."""
+"""Hints about files that are neither Python scripts nor in `INTERPRETERS`."""
 
 _BATCH_LINE = r"(?m)^#(?:SBATCH|PBS|BSUB|\$)\s+(-.*)$"
 _LAUNCH_LINE = r"(?m)^[ \t]*(?:exec +|time +)?((?:srun|mpirun|mpiexec|torchrun|python3?)\b[^\n$`|;&<>\\]*)$"
@@ -62,7 +62,7 @@ def launch_line(file: Path) -> list[str]:
     """Return the words of the last line of a batch script that starts ranks or Python; empty if bash must expand it."""
     try:
         return shlex.split(next(reversed(re.findall(_LAUNCH_LINE, _read(file))), ""))
-    except ValueError:  # an open quote
+    except ValueError:  # an unclosed quote
         return []
 
 

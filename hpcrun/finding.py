@@ -14,15 +14,17 @@ Severity = Literal["ok", "warning", "error"]
 
 @frozen
 class Finding:
-    """The result of a check; as text, it is ``FILE:LINE: what``.
+    """The result of a check; its text is ``FILE:LINE: what``.
 
     Attributes:
-        severity: ``ok``; ``warning`` for a problem that does not keep jobs from running; ``error`` if jobs cannot run.
+        severity: ``ok``; ``warning`` for a problem that does not prevent jobs from running; ``error`` if jobs cannot
+            run.
         check: The name of the check.
         what: The state or problem that the check found.
         fix: How to correct the problem; empty if there is none.
         where: ``FILE:LINE`` of the value in the site file; empty if no file sets it.
-        key: The key path of the value, such as ``("mpi", "type")``; empty if the finding is about no single value.
+        key: The key path of the value, such as ``("mpi", "type")``; empty if the finding does not concern a single
+            value.
     """
 
     severity: Severity

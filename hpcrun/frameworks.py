@@ -33,7 +33,11 @@ def default_gpu_view(framework: str) -> str:
 
 
 def launch_option(spec: JobSpec) -> str | None:
-    """Return the value of --framework of `hpcrun_launch`; without it, only several ranks get variables."""
-    framework = "none" if spec.launch in STARTERS else spec.framework  # these frameworks set their variables themselves
+    """Return the value of `hpcrun_launch`'s option --framework, or None.
+
+    Without the option, a job with a single rank gets no framework variables.
+    """
+    # torchrun and Accelerate set the variables themselves
+    framework = "none" if spec.launch in STARTERS else spec.framework
     special_frameworks = {"tensorflow", "none"} if spec.resources.ranks > 1 else {"torch", "jax"}
     return framework if framework in special_frameworks else None

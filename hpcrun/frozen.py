@@ -2,8 +2,8 @@
 
 The standard library compiles up to seven methods for each frozen dataclass, which takes 0.7 ms; a command of hpcrun
 imports about fifty of these classes. Here all classes share their methods, and only classes with many instances get an
-``__init__`` that is compiled for them. The type checker refuses assignments to attributes; at run time nothing does, as
-with ``typing.Final``.
+``__init__`` that is compiled for them. The type checker refuses assignments to attributes; at run time they are
+possible, as with ``typing.Final``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FREQUENT = 30
-"""Number of instances of a class from which on its own ``__init__`` saves more time than its compilation takes."""
+"""Number of instances of a class above which a compiled ``__init__`` saves more time than its compilation takes."""
 
 _instance_counts: Counter[type] = Counter()
 

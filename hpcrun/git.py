@@ -126,7 +126,8 @@ def _disable_filters(repository: Path, timeout: float) -> tuple[str, ...]:
         GitError: A filter cannot be disabled, or git fails or times out.
     """
     settings = _filter_settings(repository, timeout)
-    settings -= _filter_settings(Path("/"), timeout) if settings else set()  # those of the user are trusted
+    # filters from the user's own git configuration are trusted
+    settings -= _filter_settings(Path("/"), timeout) if settings else set()
     drivers = {setting.partition("\n")[0].rpartition(".")[0] for setting in settings}
     if invalid_driver := next(
         (driver for driver in drivers if "=" in driver), None

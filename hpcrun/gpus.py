@@ -34,9 +34,9 @@ def gpus_per_allocated_node(environ: Mapping[str, str]) -> int | None:
 
 
 def parse_gres(text: str) -> dict[str, int]:
-    """Return the number of GPUs by type in a text of generic resources, such as ``gpu:a100:4(S:0-1),nvme:1``.
+    """Return the number of GPUs by type in a GRES string, such as ``gpu:a100:4(S:0-1),nvme:1``.
 
-    The text has the format of sinfo(1) and sbatch(1). GPUs without a type in Slurm have an empty type.
+    The string has the format of sinfo(1) and sbatch(1). GPUs without a type in Slurm have an empty type.
     """
     counts: dict[str, int] = {}
     for one in _SOCKET_LIST.sub("", text).split(","):

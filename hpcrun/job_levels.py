@@ -33,7 +33,7 @@ _LEVEL_OPTIONS = "partition", "qos", "constraint", "account"
 
 
 def select_levels(requested_resources: Resources, site: Site, program_defaults: Resources) -> Resources:
-    """Return a job's partition (if the site has only one, by default this one), QoS, constraint and account."""
+    """Return a job's partition (default: the only partition of the site), QoS, constraint and account."""
     selected_levels = Resources()
     for option in _LEVEL_OPTIONS:
         defaults = site.resolve(selected_levels).defaults
@@ -45,7 +45,7 @@ def select_levels(requested_resources: Resources, site: Site, program_defaults: 
 
 
 def warn_of_misspelled_names(requested_resources: Resources, site: Site) -> list[str]:
-    """Return warnings about a QoS, constraint or account that is probably a misspelled one of the site.
+    """Return warnings about a QoS, constraint or account that is probably a misspelled name from the site file.
 
     Args:
         requested_resources: The resources on the command line.

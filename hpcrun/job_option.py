@@ -19,7 +19,7 @@ class CommandLineOption(NamedTuple):
         help: The description of the option in ``--help``.
         metavar: The name of the option's value in ``--help``; None for an option without a value.
         commands: The commands that have the option; empty for all commands that start jobs.
-        convert: A function that converts the typed value; None to use the typed value.
+        convert: A function that converts the typed value; None to use the value as typed.
         variable: The environment variable that passes the value to the ranks; None if they do not need it.
         panel: The title of the option's group in ``--help``.
     """

@@ -32,14 +32,14 @@ _OPTIONS_OF_SEVERAL_NODES = (
     *("--nnodes", "--rdzv", "--master", "--num_machines", "--num-machines", "--main_process", "--main-process"),
     *("--config_file", "--config-file", "--hostfile"),
 )
-"""Beginnings of the options that connect the processes which `_LAUNCHERS_PER_NODE` start on several nodes."""
+"""Prefixes of the options that connect the processes of `_LAUNCHERS_PER_NODE` on several nodes."""
 
 LAUNCHERS = {
     *(name for name in launchers.REGISTRY.built_in if name != "none"),
     *("mpiexec.hydra", "aprun", "jsrun", "flux", "horovodrun", "tarantella"),
     *_LAUNCHERS_PER_NODE,
 }
-"""Programs that start ranks, which is hpcrun's task; a job's own launcher is another one."""
+"""Programs that start ranks; hpcrun starts the ranks itself, so a job must not run a second launcher."""
 
 
 class SecondLauncherError(HpcrunError):
@@ -47,7 +47,7 @@ class SecondLauncherError(HpcrunError):
 
 
 def require_one_launcher(spec: JobSpec) -> None:
-    """Refuse sbatch as a program, and a launcher of several ranks, unless it starts only the ranks of its node.
+    """Refuse sbatch as a program, and a launcher of several ranks unless the launcher starts only its node's ranks.
 
     Raises:
         HpcrunError: The program submits a job.
@@ -72,7 +72,7 @@ def require_one_launcher(spec: JobSpec) -> None:
 
 
 def _command_line(spec: JobSpec) -> tuple[str, ...]:
-    """Return the command line of one rank; for a sweep, of the first task."""
+    """Return the command line of one rank; for a sweep, of a rank of the first task."""
     return spec.argv or spec.tasks[0].argv
 
 
@@ -123,7 +123,7 @@ def require_one_word(spec: JobSpec) -> None:
     """Refuse a command line in quotes, as in ``-- "python train.py"``.
 
     Raises:
-        HpcrunError: The name of the program is a command line.
+        HpcrunError: The name of the program is a whole command line.
     """
     name = _command_line(spec)[0]
     first_word, *more = name.split() or [""]
@@ -155,7 +155,7 @@ def _require_script(argv: Sequence[str], spec: JobSpec) -> None:
 
 
 def find_warnings(spec: JobSpec) -> tuple[str, ...]:
-    """Return warnings about launchers that do not know of other nodes, and about a program that is not on PATH."""
+    """Return warnings about a launcher that starts ranks on one node only, and about a program that is not on PATH."""
     return (*_warn_of_separate_launchers(spec), *_warn_of_missing_program(spec))
 
 
@@ -178,7 +178,7 @@ def _warn_of_separate_launchers(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _warn_of_missing_program(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning about a program that is not on PATH here, unless the job has another PATH."""
+    """Return a warning about a program that is not on PATH here, unless the job has a different PATH."""
     argv = _command_line(spec)
     if spec.container or "/" in argv[0] or "$" in argv[0] or shutil.which(argv[0]) or _may_change_path_variable(spec):
         return ()
@@ -191,7 +191,7 @@ def _warn_of_missing_program(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _hint_to_start_file(file: Path, argv: Sequence[str]) -> str:
-    """Return how to start a file of the working directory that was named without ``./``."""
+    """Return a hint on how to start a file in the working directory that was named without ``./``."""
     if file.suffix != ".py":
         return f"for the file in this folder: ./{shlex.quote(argv[0])}"
     command = ["hpcrun", "submit", argv[0], *(["--", *argv[1:]] if argv[1:] else [])]
@@ -207,7 +207,7 @@ def _may_change_path_variable(spec: JobSpec) -> bool:
 
 
 def _require_interpreter(argv: Sequence[str], file: Path, first_line: bytes) -> None:
-    """Refuse a file that is not executable, and a script of another language than bash without a #! line."""
+    """Refuse a file that is not executable, and a script without a #! line unless it is a bash script."""
     name, is_executable = argv[0], os.access(file, os.X_OK)
     is_program = first_line.startswith((b"#!", _ELF_MAGIC)) or b"\0" in first_line
     fault = "is not executable" if not is_executable else "" if is_program else "names no interpreter (#!)"

@@ -39,7 +39,7 @@ def select_container(request: Request, site: Site) -> Container | None:
         return replace(site.container, image=requested_image)
     except FieldError as error:
         hint = f"{site.container.runtime} runs images in site {site.name}; see docs/containers.md"
-        if re.fullmatch(r"[a-z0-9_.-]+(/[a-z0-9_.-]+)*:[\w.-]+", requested_image):  # docker's form
+        if re.fullmatch(r"[a-z0-9_.-]+(/[a-z0-9_.-]+)*:[\w.-]+", requested_image):  # an image name as for docker run
             hint = f"did you mean --container=docker://{requested_image}?"
         raise HpcrunError(
             f"--container={requested_image}: there is no such file, and an image {error.reason}", hint=hint
@@ -95,7 +95,7 @@ def _path_or_none(text: str | None) -> str | None:
 
 
 def _find_missing_path(folder: str, file: str) -> Path | None:
-    """Return the path of a missing file; None if it exists, or if this host cannot tell."""
+    """Return the path of a file if it is missing; None if the file exists, or if this host cannot tell."""
     login_environment = {name: value for name, value in os.environ.items() if not name.startswith(("TMP", "SLURM_"))}
     text = Template(paths.expand_user(folder)).safe_substitute(login_environment)
     path = Path(text)

@@ -15,7 +15,7 @@ STARTERS = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.comma
 """The Python module of each program that starts ranks."""
 
 SIGNALS_VARIABLE = "PET_SIGNALS_TO_HANDLE"
-"""The default of torchrun's --signals-to-handle (PyTorch 2.9), which Accelerate uses, too."""
+"""The variable with the default of torchrun's --signals-to-handle (PyTorch 2.9), which Accelerate uses, too."""
 
 _SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR2"
 """torchrun's default signals, and the signal that jobs get before the time limit."""
@@ -25,7 +25,7 @@ _INCOMPATIBLE_FRAMEWORKS = {
     "accelerate": ("hpcrun", "horovod", "tensorflow", "jax"),
     "nodes": ("hpcrun", "horovod"),
 }
-"""Frameworks for which a value of --launch is wrong, by this value."""
+"""Frameworks that do not work with a value of --launch, by that value."""
 
 
 def launched_resources(resources: Resources, launch: str | None) -> Resources:
@@ -47,10 +47,10 @@ def launcher_spec(spec: JobSpec) -> JobSpec:
 
 
 def require_matching_script(spec: JobSpec) -> None:
-    """Refuse a ``--launch`` that does not fit the script.
+    """Refuse a ``--launch`` that does not match the script.
 
     Raises:
-        HpcrunError: The framework of the ranks needs another launch, or the program is not a Python script.
+        HpcrunError: The framework of the ranks needs a different ``--launch``, or the program is not a Python script.
     """
     incompatible = _INCOMPATIBLE_FRAMEWORKS.get(spec.launch or "", ())
     if spec.framework in incompatible:
@@ -63,7 +63,7 @@ def require_matching_script(spec: JobSpec) -> None:
 
 
 def describe(spec: JobSpec) -> str:
-    """Return one line about the processes that start the ranks; empty if hpcrun's launcher does."""
+    """Return one line about the processes that start the ranks; empty if hpcrun's launcher starts them."""
     if spec.launch in {None, "ranks"}:
         return ""
     nodes = launcher_spec(spec).resources.ranks

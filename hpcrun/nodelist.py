@@ -84,7 +84,7 @@ def expand_counts(text: str) -> list[int]:
         The counts in the order of the job's nodelist: ``[2, 2, 2, 1]`` in the example.
 
     Raises:
-        HpcrunError: The text has another format, or more than ``MAX_HOSTS`` counts.
+        HpcrunError: The text is not in this format, or has more than ``MAX_HOSTS`` counts.
 
     Source:
         ``SLURM_TASKS_PER_NODE`` in sbatch(1).
@@ -117,7 +117,7 @@ def fold_hosts(hosts: Iterable[str]) -> str:
             group = (before, after, width if (before, after, width) in padded_patterns else 0)
             groups.setdefault(group, []).append(int(name["number"]))
         else:
-            groups[host, "", -1] = []  # -1 separates a host without a number from hosts with the same name and a number
+            groups[host, "", -1] = []  # -1: separate a host without a number from hosts such as ``n1``
     return ",".join(_format_group(*group, sorted(numbers)) for group, numbers in groups.items())
 
 

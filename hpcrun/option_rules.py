@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 @frozen
 class Rule:
-    """A rule about the values of an option, from its key ``requires``, which depends on other options.
+    """A rule about the values of an option, from the key ``requires`` of its table.
 
-    ``{ when = "arch=inception_v3", min = 75 }`` limits the values of the option, by ``min``, ``max`` or ``choices``, if
-    another option has a value (``"arch=vgg16|vgg19"``: one of these values; flags are ``true`` or ``false``). ``{
-    option = "fine-tune" }`` requires another option if this option is given. ``{ when = "strategy=one", max_ranks = 1
-    }`` limits the ranks of the job.
+    ``{ when = "arch=inception_v3", min = 75 }`` sets ``min``, ``max`` or ``choices`` of the option if a different
+    option has a certain value (``"arch=vgg16|vgg19"``: one of these values; flags are ``true`` or ``false``). ``{
+    option = "fine-tune" }`` requires ``--fine-tune`` if the option with the rule is given. ``{ when = "strategy=one",
+    max_ranks = 1 }`` limits the ranks of the job.
 
     Attributes:
         when: Condition, as OPTION=VALUE, under which the rule applies; empty: always.
         min: The smallest valid value.
         max: The largest valid value.
         choices: The valid values.
-        option: The option that must be given if this option is given.
+        option: The option that is required if the option with the rule is given.
         min_ranks: The smallest valid number of ranks.
         max_ranks: The largest valid number of ranks.
         defaults: The defaults of all options.
@@ -135,7 +135,7 @@ def _format_option(option: str, value: Any) -> str:
 
 
 def require_in_range(name: str, option: str, declaration: Mapping[str, Any], value: Any, condition: str = "") -> None:
-    """Refuse a number outside of the limits of its option.
+    """Refuse a number outside the limits of its option.
 
     Args:
         name: The workload's name.
@@ -191,12 +191,12 @@ def require_choice(
 
 
 def require_share(name: str, option: str, minimum: int, value: int, ranks: int) -> None:
-    """Refuse a value of which the ranks of a job get less than a minimum each.
+    """Refuse a value if the share of each rank would be below the minimum.
 
     Args:
         name: The workload's name.
         option: The option, whose value all ranks share.
-        minimum: The smallest part of the value that a rank needs.
+        minimum: The smallest share that a rank needs.
         value: The value of the option.
         ranks: The number of ranks of the job.
 

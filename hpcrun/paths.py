@@ -93,7 +93,7 @@ def user_config_folder() -> Path:
 
 
 def user_data_folder(name: str) -> Path:
-    """Return a folder for user data that hpcrun cannot create again."""
+    """Return a folder for user data that hpcrun cannot recreate."""
     return Path(os.environ.get("XDG_DATA_HOME") or home_folder() / ".local" / "share") / "hpcrun" / name
 
 

@@ -31,7 +31,7 @@ def make_folder(folder: Path) -> None:
     if not folder.is_dir():
         if not folder.parent.is_dir():
             make_folder(folder.parent)
-        with suppress(FileExistsError):  # another process creates it
+        with suppress(FileExistsError):  # another process has created it in the meantime
             folder.mkdir(mode=0o700 | folder.parent.stat().st_mode & _READ_AND_ENTER)
 
 

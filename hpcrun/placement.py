@@ -112,12 +112,12 @@ def find_target(request: Request, site: Site) -> ExecutionTarget:
     nodes = len(allocation.hosts)
     if allocation.source == "slurm" and scheduler.uses_slurm:
         return ExecutionTarget(local_scheduler, "slurm", nodes, allocation.ntasks, gpus_per_allocated_node(os.environ))
-    # if a hostfile has one task per node, it probably gives no numbers of slots
+    # a hostfile with one task per node probably sets no slots
     task_slots = allocation.ntasks if allocation.ntasks > nodes else None
     host_names = {host.name for host in allocation.hosts}
     if host_names <= {os.uname().nodename, "localhost"}:
         return ExecutionTarget(local_scheduler, "host", nodes, task_slots, count_local_gpus())
-    # if the site file has no number and this host is one of the nodes, assume as many GPUs on all nodes
+    # if the site file does not set the number, assume that all nodes have as many GPUs as this host
     gpus_on_node = resolve_site(request.resources, site).limits.gpus_per_node
     if gpus_on_node is None and os.uname().nodename in host_names:
         gpus_on_node = count_local_gpus()
@@ -133,7 +133,8 @@ def plan_resources(
         The complete resources, and warnings about them.
 
     Raises:
-        HpcrunError: sbatch would not accept a value, the numbers contradict each other, or no partition allows them.
+        HpcrunError: sbatch would not accept a value, the numbers contradict each other, or no partition allows these
+            resources.
     """
     selected_levels = select_levels(parse_resources(request.resources), site, program.resources)
     if not site.choose_partition or selected_levels.partition or not target.scheduler.has_queue:
@@ -152,7 +153,7 @@ def plan_resources(
 
 
 def select_launcher(site: Site, target: ExecutionTarget, resources: Resources) -> str:
-    """Return the name of the launcher: the site's in Slurm jobs, else a launcher that can reach the target's nodes.
+    """Return the name of the launcher: the site's launcher in Slurm jobs, else one that can reach the target's nodes.
 
     Raises:
         HpcrunError: The site's launcher starts only one process, and there are several ranks.
@@ -262,7 +263,7 @@ def _replace_gpus(resources: Resources) -> Resources:
 
 
 def _fit_to_target(target: ExecutionTarget, requested_resources: Resources, merged_resources: Resources) -> Resources:
-    """Return resources that use all nodes and tasks of the target, unless the user requests other numbers."""
+    """Return resources that use all nodes and tasks of the target, unless the user sets these numbers."""
     if target.nodes and requested_resources.nodes and requested_resources.nodes > target.nodes:
         alternatives = {
             "ssh": ", or list more hosts in --hostfile",

@@ -54,7 +54,7 @@ def warn_of_ignored_restarts(request: Request) -> Iterator[str]:
 
 
 def warn_of_uncounted_gpus(requested_resources: Resources, resources: Resources) -> Iterator[str]:
-    """Warn of GPUs in a raw sbatch option of the job, by which hpcrun does not set the number of ranks."""
+    """Warn of GPUs in a raw sbatch option, because hpcrun does not start a rank for each of these GPUs."""
     options = [option for option in requested_resources.sbatch if requests_gpus([option])]
     if options and not resources.gpus:
         ranks = f"starts {resources.ranks} {'rank' if resources.ranks == 1 else 'ranks'}"

@@ -1,4 +1,4 @@
-"""Checks of a planned job before its run directory exists: refusals of what cannot work."""
+"""Checks that refuse a planned job that cannot run, before its run directory is created."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def require_launcher(spec: JobSpec) -> None:
     """Refuse a job whose launcher is not installed on this host."""
     launcher_command = launchers.build_launch_command(spec)[:1]
     path = f"{Path(spec.python).parent}:{os.environ.get('PATH', '')}"
-    changes_path = spec.site.modules.load or spec.site.activation_keys  # in both cases, the job has another PATH
+    changes_path = spec.site.modules.load or spec.site.activation_keys  # in both cases, the job has a different PATH
     if launcher_command and not changes_path and not shutil.which(launcher_command[0], path=path):
         raise HpcrunError(
             f"{spec.resources.ranks} ranks need {launcher_command[0]}, which is not installed",
@@ -125,7 +125,7 @@ def find_missing_data(commands: Commands, spec: JobSpec, script: str) -> HpcrunE
     program, shared_path = commands.program, None if spec.transport == "host" else spec.run_dir
     if staging_error := staging.find_missing_paths(spec, shared_path):
         return staging_error
-    if spec.container or program.data is None or spec.resources.dependency:  # an earlier job may make them
+    if spec.container or program.data is None or spec.resources.dependency:  # an earlier job may create the data
         return None
     data_variables = {data_variable(name): folder for name, folder in spec.site.data.items()}
     site_variables = {**spec.site.mpi.environment, **spec.site.environment}

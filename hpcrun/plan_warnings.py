@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 WARNED_RANKS_PER_CORE, MAX_RANKS_PER_CORE = 8, 100
-"""Ranks per core of this host, without a scheduler, above which hpcrun warns of a job, and above which it refuses a
-job."""
+"""Numbers of ranks per core of this host above which hpcrun, without a scheduler, warns of a job or refuses it."""
 
 SHORT_LIMIT_SECONDS = 600
 """Time limit in seconds below which a requeued job spends much of its time on starting."""
@@ -87,7 +86,7 @@ def _warn_of_fit_under_strategies(spec: JobSpec) -> tuple[str, ...]:
     names = {*dict(spec.environment), *spec.site.environment, *os.environ}
     if "TF_USE_LEGACY_KERAS" in names or spec.framework != "tensorflow":
         return ()
-    if not distribution.fits_under_strategy(spec.argv, spec.directory):
+    if not distribution.calls_fit_under_strategy(spec.argv, spec.directory):
         return ()
     warning = "the script calls fit under a strategy for several workers, which fails with Keras 3"
     alternatives = (
@@ -106,7 +105,7 @@ def _warn_of_missing_gpus(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _warn_of_ignored_option(spec: JobSpec) -> tuple[str, ...]:
-    """Warn of an option in a comment of the script, where hpcrun does not read it."""
+    """Warn of an option that hpcrun ignores because it is in a comment of the script."""
     if not (option := distribution.find_ignored_option(spec.argv, spec.directory)):
         return ()
     warning = f"# hpcrun: {option} in the script is ignored: hpcrun reads only framework=NAME there"
@@ -125,7 +124,7 @@ def _warn_of_folder_with_bundled_name(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _warn_of_unused_templates(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning about each template that no template includes, and that replaces no template of hpcrun."""
+    """Return a warning about each template that no template includes, and that does not replace one of hpcrun's."""
     if len(spec.template_folders) < 2:
         return ()
     *layers, shipped_files = ([*folder.glob("*.j2")] for folder in spec.template_folders)
@@ -150,10 +149,10 @@ def _warn_of_unused_templates(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _warn_of_unexpanded_variables(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning about variables of -x whose values contain variables, or refuse a PATH that does.
+    """Return a warning about a -x variable whose value contains variables; if it is PATH, raise an error.
 
     Raises:
-        HpcrunError: PATH would have no folder of the system, so that no job script works.
+        HpcrunError: PATH would lack the system's folders, and the job script would fail.
     """
     literals = {name: value for name, value in spec.environment if re.fullmatch(r"\S*\$(?:\{?[A-Za-z_]|\()\S*", value)}
     if not literals:
@@ -169,7 +168,7 @@ def _warn_of_unexpanded_variables(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _warn_of_unused_codec(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning about --compress for ranks that another library than hpcrun.train connects."""
+    """Return a warning about --compress for ranks that do not communicate through hpcrun.train."""
     if spec.compress in (None, "none") or spec.framework in ("auto", "hpcrun"):
         return ()
     return (f"--compress={spec.compress} has no effect: only hpcrun.train reads it, not {spec.framework}",)

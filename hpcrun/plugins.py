@@ -19,11 +19,11 @@ class Registry(Generic[Plugin]):
     """The plugins of one kind: built-in plugins, and plugins of installed packages.
 
     Attributes:
-        kind: The kind of plugin, such as ``launcher``. Built-in plugins are in the package ``hpcrun.KINDs``: the
-            constant ``KIND`` of the module with the plugin's name. The group of entry points is ``hpcrun.KINDs``.
+        kind: The kind of plugin, such as ``launcher``. A built-in plugin is a constant in its module, such as
+            ``LAUNCHER`` in ``hpcrun.launchers.srun``. Packages use the entry point group ``hpcrun.launchers``.
         base: The class of the plugins.
         built_in: The names of the built-in plugins.
-        alternative: Text for messages about what a site file may contain instead of a name.
+        alternative: Text for messages: the setting that a site file may contain instead of a name.
     """
 
     kind: str

@@ -27,7 +27,7 @@ class Leftover:
     Attributes:
         path: The path, without symbolic links.
         identity: The device and inode, because another file may have the same path later.
-        doubt: Why the file may not belong to the job; empty if it certainly belongs to the job.
+        doubt: The reason why the file may not belong to the job; empty if it certainly belongs to the job.
         last_write: The latest time at which the job may have written to it, in seconds since 1970.
     """
 
@@ -38,7 +38,7 @@ class Leftover:
 
 
 def reason_to_keep(path: str, path_stat: os.stat_result, last_write: float) -> str:
-    """Return why a file or folder must not be removed; empty if it may be removed.
+    """Return the reason why a file or folder must not be removed; empty if it may be removed.
 
     Args:
         path: The path of the file or folder.
@@ -70,7 +70,7 @@ def remove_leftover(leftover: Leftover) -> str:
     parent.
 
     Returns:
-        Why the file was not removed; empty if it was removed.
+        The reason why the file was not removed; empty if it was removed.
     """
     folder, _, name = leftover.path.rpartition("/")
     try:

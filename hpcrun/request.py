@@ -28,7 +28,7 @@ class Request(JobOptions):
         resources: The typed values of Slurm options, by option name.
         site: A site's name or file; None to detect it.
         environment: Environment variables of all ranks, in order; hpcrun does not expand their values.
-        hostfile: A file with the nodes, on which ranks start over ssh; None without one.
+        hostfile: A file with the nodes, on which ranks start over ssh; None if there is none.
         run_now: Whether to run the job in the current allocation or on this host, instead of submitting it.
         sweep: The names and values of the swept options.
         snapshot: Whether the job runs a copy of the user's code; None for the site's default.

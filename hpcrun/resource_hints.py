@@ -92,7 +92,7 @@ def _propose_time(text: str) -> str:
 def _propose_memory(text: str) -> str:
     if size := _SIZE.fullmatch(text):
         return f"{size[1]}{size[2].upper()}"
-    if size := _DECIMAL_SIZE.fullmatch(text):  # 4.5G is 4608M
+    if size := _DECIMAL_SIZE.fullmatch(text):  # 4.5G -> 4608M
         return f"{round(float(size[1]) * 1024)}{'M' if size[2].upper() == 'G' else 'G'}"
     return ""
 
@@ -122,13 +122,13 @@ def _advise_on_sbatch(text: str) -> str:
 
 
 def _propose_option(text: str) -> str:
-    option_match = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(?:(?:=| +)(.*))?", text)  # --account lab, hold
+    option_match = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(?:(?:=| +)(.*))?", text)  # such as "--account lab" or "hold"
     option = f"--{option_match[1]}" + (f"={option_match[2]}" if option_match[2] else "") if option_match else ""
     return option if option != text else ""
 
 
 def _propose_mail_types(text: str) -> str:
-    """Return the --mail-type events for a list of words; empty if a word has no event."""
+    """Return the --mail-type events for a list of words; empty if a word does not name an event."""
     events_by_word = {word: event for event, names in _MAIL_TYPES.items() for word in (event.lower(), *names.split())}
     events = [events_by_word.get(word.lower(), "") for word in re.split(r"[,;|\s]+", text)]
     return ",".join(events) if all(events) else ""

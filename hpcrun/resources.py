@@ -29,7 +29,7 @@ def parse_time(time: str | int) -> float:
             ``days-hours:minutes:seconds``, ``UNLIMITED`` or ``INFINITE`` (sbatch(1), ``--time``).
 
     Raises:
-        ValueError: The text has another format.
+        ValueError: The text does not have this format.
     """
     if str(time).upper() in {"UNLIMITED", "INFINITE"}:
         return float("inf")
@@ -56,7 +56,7 @@ def parse_memory(memory: str | int) -> float:
         memory: A number with an optional suffix K, M (the default), G or T (sbatch(1), ``--mem``).
 
     Raises:
-        ValueError: The text has another format.
+        ValueError: The text does not have this format.
     """
     match = _MEMORY.fullmatch(str(memory))
     if not match:
@@ -113,7 +113,7 @@ _CHECKS: dict[str, Callable[[Any], object]] = {
 
 
 def is_valid(field: str, value: object) -> bool:
-    """Return whether a field of `Resources` may have a value."""
+    """Return whether a value is valid for a field of `Resources`."""
     try:
         _CHECKS[field](value)
     except ValueError:
@@ -195,7 +195,7 @@ class Resources:
 
     @property
     def memory(self) -> tuple[float, str] | None:
-        """The requested memory on each node in MiB, and the option that requests it; None without such an option."""
+        """The requested memory on each node in MiB, and the option that requests it; None if no option does."""
         cores = (self.ntasks_per_node or 1) * (self.cpus_per_task or 1)
         for name, factor in {"mem": 1, "mem_per_cpu": cores, "mem_per_gpu": self.gpus}.items():
             if size := getattr(self, name):

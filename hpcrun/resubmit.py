@@ -58,7 +58,7 @@ def plan_resubmission(run: Run, request: Request, args: tuple[str, ...] | None, 
     loaded_site = loader.load_selected_site(request.site) if request.site else spec.site.load()
     loaded_site = replace(
         loaded_site, sources=(*loaded_site.sources, replace(record, is_record=True))
-    )  # the record must be trusted, because bash lines in it would run
+    )  # the record must be trusted, because its bash lines would run
     kept_tasks = [spec.tasks[number] for number in tasks]
     program, old_arguments = _find_program(
         spec, kept_tasks[0].argv if kept_tasks else spec.argv, must_check_arguments=args is not None
@@ -103,7 +103,7 @@ def describe_changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list
         argv_key = "argv of the first task"
         old_values[argv_key], new_values[argv_key] = old_record.tasks[tasks[0]].argv, new_record.tasks[0].argv
     keys = dict.fromkeys([*old_values, *new_values])
-    # skip keys that the old record lacks: they are newer than the version of hpcrun that wrote it
+    # skip keys that the old record lacks: they are newer than the version of hpcrun that wrote the record
     changed_keys = [
         key for key in keys if old_values.get(key) != new_values.get(key) and (key in old_values or new_values[key])
     ]
@@ -165,9 +165,10 @@ def _requested_container(spec: JobRecord) -> str | Literal[False] | None:
 
 
 def _list_values(record: JobRecord) -> dict[str, object]:
-    """Return the values of a record that are compared, by key."""
+    """Return the values of a record that `describe_changes` compares, by key."""
     other_values = {key: value for key, value in record.all_values.items() if key not in _IGNORED_RECORD_KEYS}
-    image = record.container.image if record.container else None  # other settings of the container are the site's
+    # the container's other settings are compared as part of the site
+    image = record.container.image if record.container else None
     return {
         **record.resources.all_values,
         **other_values,

@@ -55,7 +55,7 @@ class Scheduler(ABC):
         capabilities: The optional capabilities: ``sweep`` (job arrays), ``requeue`` (start a job again),
             ``memory_retries`` (start it again with more memory) and ``dependency`` (hold a job until other jobs end).
         uses_slurm: Whether Slurm commands and sbatch options apply to the scheduler's jobs.
-        max_poll_seconds: The maximum interval in seconds in which a command that waits for a job queries the scheduler.
+        max_poll_seconds: The maximum number of seconds between two queries of a command that waits for a job.
         templates: The folder with the job template; None for hpcrun's own folder.
         nodelist_variables: The environment variables in which its jobs find their nodes; for each, a function that
             takes the environment and the variable, and returns the number of tasks by host name.
@@ -123,7 +123,7 @@ class Scheduler(ABC):
         """End jobs and all their ranks immediately."""
 
     def resume(self, run: Run) -> str:
-        """Start the script of a stopped run again, as another job with the same run directory and log.
+        """Start the script of a stopped run again, as a new job with the same run directory and log.
 
         Returns:
             The new job id.

@@ -49,7 +49,7 @@ _FRAMEWORK_COMMENT = re.compile(r"^# *hpcrun: *framework *[=:] *(\S+)", re.MULTI
 _IGNORED_COMMENT = re.compile(
     r"^# *hpcrun: *((?:--)?(?!framework\b)[a-z][a-z_-]*(?: *[=:] *| +(?=\d))\S+)", re.MULTILINE
 )
-"""Matches an option in a comment, of which hpcrun reads only the framework."""
+"""Matches an option in a comment that hpcrun ignores, because it reads only the framework from comments."""
 _PYTHON_NAME = re.compile(r"python[\d.]*")
 _IMPORT_STATEMENT = r"(?m)^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?"
 _GETTERS = frozenset({"get", "getenv"})
@@ -66,10 +66,10 @@ class ScriptNames:
     Attributes:
         modules: Dotted names of imported modules, and of members of modules that the file uses.
         texts: The string constants in the file.
-        comment: The framework that a comment in the file names; empty without such a comment.
+        comment: The framework that a comment in the file names; empty if no comment names one.
         calls_fit: Whether the file calls a method ``fit``.
-        ignored_option: An option in a comment that hpcrun does not read, such as ``nodes=2``; empty without one.
-        tests_rank: Whether the file trains alone if a variable of the ranks is not set.
+        ignored_option: An option in a comment that hpcrun ignores, such as ``nodes=2``; empty if there is none.
+        tests_rank: Whether the file tests if the variables of the ranks are set, and so can train without them.
     """
 
     modules: set[str] = field(default_factory=set)
@@ -92,11 +92,11 @@ class ScriptNames:
 
     @property
     def joins_world(self) -> bool:
-        """Whether the file needs the variables of its framework even on a single rank."""
+        """Whether the file needs the variables of its framework even with a single rank."""
         return bool(self.modules & _CALLS_THAT_READ_VARIABLES) and not self.tests_rank
 
     @property
-    def fits_under_strategy(self) -> bool:
+    def calls_fit_under_strategy(self) -> bool:
         """Whether the file calls Keras's `fit` under a strategy for several workers, which only Keras 2 supports."""
         uses_legacy_keras = "TF_USE_LEGACY_KERAS" in self.texts or self._imports(frozenset({"tf_keras"}))
         return self.calls_fit and self.framework == "tensorflow" and not uses_legacy_keras
@@ -181,7 +181,7 @@ def _read_file(file: Path) -> ScriptNames:
     return ScriptNames()
 
 
-@lru_cache(maxsize=64)  # cached, because a submission asks several questions about a script
+@lru_cache(maxsize=64)  # cached, because a submission checks a script several times
 def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
     text = file.read_text(encoding="utf-8", errors="replace")
     matches = (pattern.search(text) for pattern in (_FRAMEWORK_COMMENT, _IGNORED_COMMENT))
@@ -189,7 +189,7 @@ def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
     names = ScriptNames(comment=comment, ignored_option=ignored_option)
     try:
         _collect_names(ast.parse(text), names)
-    except (SyntaxError, ValueError, RecursionError):  # the file may need another Python version
+    except (SyntaxError, ValueError, RecursionError):  # the file may need a different Python version
         for module, members in re.findall(_IMPORT_STATEMENT, text):
             names.modules |= {module, *(f"{module}.{each.strip()}" for each in members.split(",") if each)}
         names.texts |= set(re.findall(r"[\"'](\w+)[\"']", text))
@@ -224,13 +224,13 @@ def _collect_names(tree: ast.AST, names: ScriptNames) -> None:
 
 
 def _tests_rank(node: ast.AST) -> bool:
-    """Return whether a node asks for a variable of the ranks whose value a single rank cannot expect."""
+    """Return whether an AST node tests whether a rank variable is set, or reads it without 0 or 1 as the default."""
     match node:
         case ast.Compare(left=ast.Constant(value=str(text)), ops=[ast.In() | ast.NotIn()]):
             return bool(_RANK_VARIABLE.fullmatch(text))
         case ast.Call(args=[ast.Constant(value=str(text)), *defaults]) if _function_name(node.func) in _GETTERS:
             values = {str(default.value) for default in defaults if isinstance(default, ast.Constant)}
-            return bool(_RANK_VARIABLE.fullmatch(text)) and not values & {"0", "1"}  # rank 0 of 1 rank
+            return bool(_RANK_VARIABLE.fullmatch(text)) and not values & {"0", "1"}  # a single rank's values
     return False
 
 

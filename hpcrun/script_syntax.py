@@ -1,4 +1,4 @@
-"""A check for syntax errors with which a job would fail at once, whatever the version of its Python."""
+"""A check for syntax errors that would make a job fail at once in any version of Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WRONG_PAIRS = (
     *((operator, tuple(")]}:;")) for operator in _OPERATORS),
     *((operator, ()) for operator in (*_OPERATORS, "=", "+=", "-=", "*=", "/=")),
 )
-"""Tokens before a syntax error, each with the tokens that cannot follow it; if none, the line cannot end there."""
+"""Tokens, each with the tokens that cannot follow it; a token with an empty tuple cannot end a line."""
 
 
 def check_syntax(script: Path) -> None:

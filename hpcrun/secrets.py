@@ -26,11 +26,11 @@ PLACEHOLDER = re.compile(r"<secret (\d+)>")
 MIN_KNOWN_LENGTH = 4
 """Minimum length in characters of a secret that is masked wherever it occurs."""
 
-_PASSWORD_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET")  # also in PGPASSWORD
+_PASSWORD_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET")  # at the end of a word, as in PGPASSWORD
 _TOKEN_WORDS = {
     "TOKEN", "APITOKEN", "AUTHTOKEN", "ACCESSTOKEN", "APIKEY", "SECRETKEY", "ACCESSKEY", "CREDENTIAL", "CREDENTIALS",
 }  # fmt: skip
-_PASSWORD_NAME = re.compile(r"(?!BYPASS$|COMPASS$).*PASS|PWD")  # secret unless the value is a word
+_PASSWORD_NAME = re.compile(r"(?!BYPASS$|COMPASS$).*PASS|PWD")  # the value is a secret unless it has only letters
 _KEY_PREFIXES = {
     "API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "SIGNING", "ENCRYPTION", "ACCOUNT", "MASTER", "STORAGE",
     "WANDB", "OPENAI", "ANTHROPIC", "AZURE",
@@ -67,7 +67,7 @@ _LITERAL_ASSIGNMENT = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]{0,60})([\"']?\s*[:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return whether the name of a value marks a secret: HF_TOKEN and --api-key do, --num-tokens does not.
+    """Return whether a name marks its value as a secret: HF_TOKEN and --api-key do, --num-tokens does not.
 
     Args:
         name: The name of a variable or option.
@@ -121,7 +121,7 @@ def mask_known(value: Any, secrets: Iterable[str]) -> Any:
     from urllib.parse import quote
 
     spellings = long_secrets | {quote(one, safe="") for one in long_secrets} | {quote(one) for one in long_secrets}
-    return _replace_known(value, sorted(spellings, key=len, reverse=True))  # a secret may contain another one
+    return _replace_known(value, sorted(spellings, key=len, reverse=True))  # a secret may contain a shorter secret
 
 
 def _replace_known(value: Any, secrets: list[str]) -> Any:

@@ -49,7 +49,7 @@ class JobSpec(JobOptions):
         resources: The complete resources.
         argv: The command line of one rank; empty for a sweep, whose tasks have separate command lines.
         python: The Python interpreter, in which hpcrun is installed.
-        container: The container in which ranks run; None without a container.
+        container: The container in which ranks run; None if there is none.
         directory: The directory in which the job was submitted, and in which the ranks start.
         run_dir: The run directory.
         template_folders: Folders with job script templates, highest layer first.
@@ -86,7 +86,7 @@ class JobSpec(JobOptions):
 
     @property
     def has_gpus(self) -> bool:
-        """Whether the job's ranks get GPUs, also by raw sbatch options such as --gres."""
+        """Whether the job's ranks get GPUs, including GPUs from raw sbatch options such as --gres."""
         uses_sbatch = find_scheduler(self.scheduler).uses_slurm
         raw_options = (*self.site.sbatch, *self.resources.sbatch) if uses_sbatch else ()
         return not self.no_gpu and (self.resources.gpus > 0 or requests_gpus(raw_options))

@@ -33,7 +33,7 @@ class Commands:
     Attributes:
         program: The program.
         args: The arguments of the program.
-        tasks: The values and arguments of each task of a sweep; empty without a sweep.
+        tasks: The values and arguments of each task of a sweep; empty if the job is not a sweep.
         start: The directory in which the job was submitted.
     """
 
@@ -99,7 +99,7 @@ def build_spec(
 
 
 def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
-    """Return the folders of templates, highest layer first, including that of the scheduler."""
+    """Return the folders of templates, highest layer first, including the scheduler's folder."""
     *layers, own = template_folders(project.used_layers())
     return (*layers, *filter(None, [scheduler.templates]), own)
 

@@ -31,7 +31,7 @@ def name_copies(job: JobOptions) -> dict[str, str]:
     """Return the name of the copy for each path that a job stages; the copy of an archive is a folder.
 
     Raises:
-        HpcrunError: The name of an archive does not have the ending of an archive.
+        HpcrunError: The name of an archive does not end in the suffix of an archive.
     """
     return {path: _name_copy(option, path) for option, path in _list_paths(job)}
 
@@ -60,7 +60,8 @@ def resolve_paths(job: JobOptions, site: Site) -> dict[str, Any]:
     """Return the options ``stage_in`` and ``unpack`` with absolute paths.
 
     Raises:
-        HpcrunError: The site names no node-local disk, or the name of a copy would be empty or the same as another's.
+        HpcrunError: The site names no node-local disk, the name of a copy would be empty, or two copies would have the
+            same name.
     """
     absolute_paths = {path: os.path.abspath(paths.expand_user(path)) for _, path in _list_paths(job)}  # noqa: PTH100 - keeps symbolic links
     paths_by_name: dict[str, str] = {}
@@ -115,7 +116,7 @@ def set_data_option(program: Workload, args: tuple[str, ...], names: dict[str, s
 
     Args:
         program: The workload.
-        args: The workload's arguments; if they name other data, they are not changed.
+        args: The workload's arguments; they are not changed if they name data that are not staged.
         names: The name of the copy, by staged path.
     """
     if not program.data or program.options is None or len(names) != 1:

@@ -42,7 +42,7 @@ class Plan:
         packages: Python packages that the program imports.
         code: The folder of the user's code.
         snapshot: The copy of the code to make; None if the job runs the original code.
-        copied: The snapshot of an earlier run to copy again; None to make a new one.
+        copied: The snapshot of an earlier run to copy again; None to make a new snapshot.
         missing_data: The error about data that the program would not find; None if no data are missing.
     """
 
@@ -122,7 +122,7 @@ def plan(
 
 
 def find_missing_software(plan: Plan) -> tuple[str, ...]:
-    """Return warnings for a dry run about software or data with which `create` would refuse the plan on this host."""
+    """Return warnings for a dry run about missing software or data, for which `create` would refuse the plan."""
     refusal = plan.missing_data
     try:
         job_software.require_software(plan.spec)

@@ -35,7 +35,7 @@ def parse_axis(word: str) -> Axis:
         The name of the swept option, and its values.
 
     Raises:
-        HpcrunError: The word has another format.
+        HpcrunError: The argument is not NAME=VALUES.
     """
     name, separator, text = word.partition("=")
     if not separator:
@@ -44,7 +44,7 @@ def parse_axis(word: str) -> Axis:
         raise HpcrunError(
             f"--sweep {word}: brackets around the values", hint=f"--sweep {name}={text[1:-1].replace(' ', '')}"
         )
-    if call := re.fullmatch(r"range\((?:(\d+),)?(\d+)\)", text.replace(" ", "")):  # Python's
+    if call := re.fullmatch(r"range\((?:(\d+),)?(\d+)\)", text.replace(" ", "")):  # Python's range()
         start, stop = int(call[1] or 0), int(call[2])
         raise HpcrunError(
             f"--sweep {word}: not a range of hpcrun", hint=f"--sweep {name}={start}..{max(stop - 1, start)}"
@@ -57,7 +57,7 @@ def parse_axis(word: str) -> Axis:
 
 
 def _require_no_other_range(name: str, text: str) -> None:
-    """Refuse a single value that is a range elsewhere: ``1-5``, ``1:9:2``, ``0.1:0.5``."""
+    """Refuse a single value in a notation of other programs for ranges or lists: ``1-5``, ``1:9:2``, ``0.1;0.5``."""
     if re.fullmatch(r"\d+([-:]\d+){1,2}", text):
         hint = f"a range is --sweep {name}={'..'.join(re.split('[-:]', text))}"
     elif re.fullmatch(r"\d*\.\d+([-:]\d*\.\d+){1,2}", text):

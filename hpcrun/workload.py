@@ -41,8 +41,8 @@ class Workload:
         packages: Python packages that the program imports, without hpcrun.
         options: The ``[options]`` of ``workload.toml``; None if the program parses its arguments itself.
         job_options: Defaults of options of the job: framework, launch, GPUs, strictness.
-        folder: The workload's folder; None without one.
-        data: The table ``[data]`` of ``workload.toml``; None without one.
+        folder: The workload's folder; None if there is none.
+        data: The table ``[data]`` of ``workload.toml``; None if there is none.
         command_line: The whole command line of a command; empty for a workload.
     """
 
@@ -165,7 +165,7 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
 
     Args:
         target: A bundled workload, a workload folder or a Python script; None for any command.
-        program: The words after ``--``: the arguments of the target, or the command.
+        program: The arguments after ``--``: the arguments of the target, or the whole command.
 
     Returns:
         The workload and its arguments.

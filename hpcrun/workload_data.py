@@ -32,7 +32,7 @@ class Data:
     Attributes:
         option: The option that names the data folder.
         variable: The environment variable that names the data folder if the option is not given.
-        defaults: Default data folders, of which the first whose variables are set is used.
+        defaults: Default data folders; the first one whose variables are all set is used.
         required: Whether the program needs the data folder.
         from_run: An option that names a run, whose data folder is used if `option` is not given.
         unless: A flag with which the program needs no data.
@@ -131,13 +131,13 @@ def find_missing_data(
 
 
 def _expand(start: Path, name: str) -> Path | None:
-    """Return the path of a folder with variables expanded; None without a name, or if a variable is unknown."""
+    """Return the path of a folder with variables expanded; None if it has no name or a variable is unknown."""
     folder = Path(start, paths.expand_user(os.path.expandvars(name)))
     return None if not name or "$" in str(folder) or STAGED_PLACEHOLDER in str(folder) else folder
 
 
 def _find_missing_file(data: Data, values: Mapping[str, object], folder: Path, shared_path: Path | None) -> Path | None:
-    """Return the file that the program needs with some values of its options, if the file is certainly missing."""
+    """Return the file ``data.file`` if the options require it and it is certainly missing, else None."""
     option, _, value = data.file_for.partition("=")
     file = folder / data.file
     if not data.file or str(values[option]) != value or not _is_missing(file):
@@ -184,7 +184,7 @@ def _is_missing(path: Path) -> bool:
 
 
 def _find_fault(data: Data, folder: Path, shared_path: Path | None) -> str:
-    """Return why a folder has certainly no data; empty if it may have some."""
+    """Return the reason why a folder certainly contains no data; empty if it may contain data."""
     if is_certainly_missing(folder, shared_path):
         return _NO_FOLDER
     try:

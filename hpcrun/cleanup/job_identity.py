@@ -46,7 +46,7 @@ class JobIdentity:
         submitted: The submit time, in seconds since 1970.
         slurm_ended: End time of the Slurm job, in seconds since 1970. A process with this Slurm job id and without
             HPCRUN_RUN_DIR belongs to the job only if it started earlier: another cluster may use the same id. None if
-            no process has an id of this job alone, as for a job that ran inside another job's allocation.
+            the job has no Slurm job id of its own, as for a job that ran inside another job's allocation.
         other_job_ids: Slurm job ids of earlier submissions of the run, or of its array and its array task.
         ended: End time of the job, in seconds since 1970; infinite if unknown.
         last_activity: Time of the job's last known activity, in seconds since 1970; infinite if it may still run.
@@ -125,8 +125,8 @@ def find_processes(job: JobIdentity, processes: Mapping[int, Process], excluded_
     Args:
         job: The job.
         processes: All processes of this user, by pid.
-        excluded_pids: Pids of processes that do not belong to the job, and whose children do not belong to it only
-            because of their parent.
+        excluded_pids: Pids of processes that do not belong to the job; being a child of one of them does not make a
+            process part of the job.
     """
     ownership = {pid: job.owns_process(process) for pid, process in processes.items() if pid not in excluded_pids}
     unidentified_pids = {pid for pid, is_owned in ownership.items() if is_owned is None}

@@ -58,7 +58,7 @@ def find_leftovers(
     """
     folders = list(dict.fromkeys(map(os.path.realpath, folders)))
     leftovers = {leftover.path: leftover for leftover in _files_named_after(job, other_processes, folders)}
-    # in another mount namespace, such as a container's, the same path is another file
+    # in a different mount namespace, such as a container's, the same path names a different file
     same_mounts = [process for process in job_processes if _mount_namespace(process.pid) == _mount_namespace()]
     open_inodes = {path: inode for process in same_mounts for path, inode in _open_files(process.pid, folders)}
     other_users = (
@@ -112,8 +112,8 @@ def _reason_for_doubt(path: str, file_stat: os.stat_result, job: JobIdentity, ot
 
 
 def _creation_time(path: str, file_stat: os.stat_result) -> float:
-    """Return when a file was created; its oldest timestamp if the file system does not store the creation time."""
-    import subprocess  # imported on use: few of the many nodes have such files
+    """Return the creation time of a file; its oldest timestamp if the file system does not store the creation time."""
+    import subprocess  # imported on use, because few of the many nodes have these segments
 
     stdout = subprocess.run(["stat", "--format=%W", "--", path], stdout=subprocess.PIPE, text=True, check=False).stdout
     return float(stdout) if stdout.strip().isdigit() and int(stdout) else min(file_stat.st_mtime, file_stat.st_ctime)
@@ -156,7 +156,7 @@ def _files_named_after(
 
 
 def _check_creation_time(path: str, file_stat: os.stat_result, job: JobIdentity) -> str:
-    """Return why a file's creation time proves that the job did not create it; empty if the job may have done so."""
+    """Return how the creation time shows that the job did not create a file; empty if the job may have created it."""
     creation_time = _creation_time(path, file_stat)
     if creation_time < job.submitted - CLOCK_SLACK_SECONDS:
         return "it is older than the job"
@@ -164,7 +164,7 @@ def _check_creation_time(path: str, file_stat: os.stat_result, job: JobIdentity)
 
 
 def _find_user_process(folder: str, other_processes: Collection[Process]) -> str:
-    """Return a message on another process that uses a folder or a file in it; empty if there is none."""
+    """Return a message about another process that uses a folder or a file in it; empty if there is none."""
     for process in other_processes:
         links = [f"/proc/{process.pid}/cwd", *(entry.path for entry in _scan_folder(f"/proc/{process.pid}/fd"))]
         for link in links:

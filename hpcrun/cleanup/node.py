@@ -32,9 +32,9 @@ REPLY_LINE_LENGTH = 700
 def find_caller_processes() -> dict[str, Any]:
     """Return the processes of this command on this host, which cleanup must not end.
 
-    If the command is typed in a shell that a job started, both have the job's environment. The parents of the command
-    and the processes of its session are therefore not ended. The result identifies each process by its start time and
-    name, because a container may assign other pids.
+    If the command is typed in a shell that a job started, the shell and the command have the job's environment. The
+    parents of the command and the processes of its session are therefore not ended. The result identifies each process
+    by its start time and name, because a container may assign different pids.
     """
     all_processes = processes.user_processes()
     parent_pids = set(processes.ancestors(os.getpid()))

@@ -68,7 +68,7 @@ class NodeResult:
     Attributes:
         node: The node.
         jobs: The report on each job, by run directory; empty if the node was not reached.
-        error: Why the node was not reached; empty if it was reached.
+        error: The reason why the node was not reached; empty if it was reached.
         slurm_conf: The slurm.conf of the node's cluster; another cluster may have a node of the same name.
         unattributed: Processes that may belong to a job, although their environments and cgroups name none.
     """
@@ -88,7 +88,7 @@ class _Group:
         transport: The transport.
         pending: The cleanups without a reply so far, by node.
         replies: The replies, by node.
-        errors: Why nodes have not been reached so far, by node.
+        errors: The reasons why nodes have not been reached so far, by node.
     """
 
     transport: Transport

@@ -1,4 +1,4 @@
-"""The reply of a node to a cleanup: what `hpcrun.cleanup.node` reports there, checked and typed."""
+"""The reply of a node to a cleanup request, checked and typed; `hpcrun.cleanup.node` writes it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LeftFile:
 
 @frozen
 class JobReport:
-    """What a job left on a node; see `hpcrun.cleanup.node.clean_node`."""
+    """The processes and files that a job left on a node; see `hpcrun.cleanup.node.clean_node`."""
 
     processes: Sequence[FoundProcess]
     survivors: Sequence[FoundProcess]
@@ -54,7 +54,7 @@ class JobReport:
 
 @frozen
 class NodeReply:
-    """The reports on the jobs of a request, in its order, and processes that may belong to one of them."""
+    """A node's reply: the reports on the requested jobs, in the order of the request, and unattributed processes."""
 
     jobs: Sequence[JobReport]
     unattributed: Sequence[UnattributedProcess]
@@ -63,7 +63,7 @@ class NodeReply:
 def parse_replies(stdout: str) -> tuple[dict[str, NodeReply], dict[str, str]]:
     """Return the replies and the errors of invalid replies, by node; by "" if the command runs on a single node.
 
-    Other lines are ignored, such as those of login scripts. The output lines of several nodes may be interleaved.
+    Other lines are ignored, such as the output of login scripts. The output lines of several nodes may be interleaved.
     """
     texts: dict[str, str | bytes] = {}
     pieces_by_node: dict[str, dict[int, str]] = {}
@@ -82,6 +82,6 @@ def parse_replies(stdout: str) -> tuple[dict[str, NodeReply], dict[str, str]]:
     for node, text in texts.items():
         try:
             replies[node] = parse_record(NodeReply, json.loads(base64.b64decode(text) if node else text))
-        except ValueError as error:  # also of invalid base64 or JSON
+        except ValueError as error:  # raised also for invalid base64 or JSON
             errors[node] = f"its reply is invalid: {error}"
     return replies, errors

@@ -28,7 +28,7 @@ class Replies:
 
     Attributes:
         by_node: The replies by node name; by "" if the command runs on a single node.
-        errors: Why replies are invalid, likewise.
+        errors: The reasons why replies are invalid, by node name as in `by_node`.
         stderr_lines: The lines that the command wrote to stderr.
         timed_out: Whether the command timed out.
     """

@@ -76,8 +76,8 @@ def select_targets(words: Sequence[str], *, all_jobs: bool, hostfile: Path | Non
     Args:
         words: Jobs as for `hpcrun.jobs.run_selection.select_runs`, or names of scripts that jobs ran. If empty, all
             ended jobs of this user are selected.
-        all_jobs: Select all ended jobs of this user; not allowed together with words.
-        hostfile: The nodes to clean, instead of those on which each job ran.
+        all_jobs: Select all ended jobs of this user; not allowed together with `words`.
+        hostfile: The nodes to clean, instead of the nodes on which each job ran.
 
     Returns:
         The selected jobs, and messages about jobs that are left out.
@@ -118,7 +118,7 @@ def select_targets(words: Sequence[str], *, all_jobs: bool, hostfile: Path | Non
 
 
 def _last_write(run: Run) -> float:
-    """Return when a job last wrote a file, in seconds since 1970; the job cannot have ended earlier."""
+    """Return the time at which a job last wrote a file, in seconds since 1970; the job cannot have ended earlier."""
     times = [run.submission.submitted]
     for pattern in ("*_0_log.*", "logs/rank-*.log", "heartbeats/*.json", "starts.jsonl", "exit.json"):
         for file in run.directory.glob(pattern):
@@ -142,7 +142,7 @@ def _split_trusted(
 
 
 def _find_runs(word: str) -> list[tuple[Run, bool]]:
-    """Return the runs that a word selects, each with a flag: True if the word names this run, False for a pattern."""
+    """Return the runs that an argument selects, each with a flag: True if it names this run, False for a pattern."""
     try:
         selected_runs = run_selection.select_runs([word], purpose="modify")
     except run_selection.MissingRunError as error:

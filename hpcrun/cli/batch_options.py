@@ -48,6 +48,6 @@ def translate_resources(lists: Sequence[str]) -> list[str]:
 
 
 def _translate_value(option: str, value: str) -> str:
-    if option == "--time" and value.isdigit():  # seconds
+    if option == "--time" and value.isdigit():  # a plain number is in seconds
         return str(max(1, int(value) // 60))
     return propose_value(option.removeprefix("--").replace("-", "_"), value) or value

@@ -129,10 +129,10 @@ def _confirm(jobs: "Sequence[tuple[str | None, str, str, str]]") -> None:
 
 
 class CancelProgress:
-    """Prints how long the cancellation of jobs has waited for checkpoints, first after `FIRST_MESSAGE_SECONDS`.
+    """A callback that prints how long a cancellation has waited for checkpoints, first after `FIRST_MESSAGE_SECONDS`.
 
     Args:
-        kill_requested: Returns whether to kill the ranks without waiting for checkpoints.
+        kill_requested: Function that returns whether to kill the ranks without waiting for checkpoints.
     """
 
     def __init__(self, kill_requested: Callable[[], bool]) -> None:

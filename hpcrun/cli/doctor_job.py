@@ -33,7 +33,7 @@ def check_nodes(
         plan: The job, or the error that prevents it.
         host_findings: The results of the checks on this host.
         timeout: Maximum time of the job in the queue, in s.
-        as_json: Print nothing.
+        as_json: Whether the caller prints JSON, so that this function prints nothing.
 
     Returns:
         The findings, and the values of the JSON output, by key.

@@ -130,7 +130,7 @@ def _report_end(run: Run, *, as_json: bool, signal_number: int | None) -> int:
 
 
 def exit_code(run: Run, state: State) -> int:
-    """Return the exit code of a job; the scheduler's state counts if the exit record is not visible yet."""
+    """Return the exit code of a job; use the scheduler's state if the exit record is not visible yet."""
     record = run.end_record()
     return record.exit_code if record else int(state.name != "COMPLETED")
 

@@ -36,13 +36,13 @@ class _Part:
 
 @dataclass
 class JobLine:
-    """The arguments of ``hpcrun submit`` or ``hpcrun run``, split into options and other words.
+    """The arguments of ``hpcrun submit`` or ``hpcrun run``, split into options and other arguments.
 
     Attributes:
-        argv: The command and its arguments, as ``submit train.py``.
+        argv: The command and its arguments, such as ``submit train.py``.
         params: Click's parameters of the command.
-        parts: Options with their values, and other words, before ``--``.
-        program_words: The words after ``--``.
+        parts: Options with their values, and other arguments, before ``--``.
+        program_words: The arguments after ``--``.
     """
 
     argv: Sequence[str]
@@ -58,7 +58,7 @@ class JobLine:
 
     @property
     def target(self) -> str:
-        """The first word that is not an option; empty if there is none."""
+        """The first argument that is not an option; empty if there is none."""
         return next((part.words[0] for part in self.parts if part.kind == _WORD), "")
 
     @property
@@ -92,7 +92,7 @@ class JobLine:
         return self._join(options, [self.target] if self.target else [], program_arguments)
 
     def translated_line(self) -> str:
-        """Return the corrected line of another command, whose options before the target become hpcrun's."""
+        """Return the corrected line for a command of another program, with its options translated to hpcrun's."""
         target_index = next((number for number, part in enumerate(self.parts) if part.kind == _WORD), len(self.parts))
         words = [
             self._translate(part) if part.kind == _UNKNOWN and number < target_index else part.words
@@ -214,7 +214,7 @@ def _is_script(words: Sequence[str]) -> bool:
 
 
 def _may_be_value(word: str, parts: list[_Part]) -> bool:
-    """Return whether a word may be the value of a preceding unknown option, and not the program."""
+    """Return whether an argument may be the value of a preceding unknown option, and not the program."""
     has_program = any(part.kind == _WORD and not _is_starter(part.words[0]) for part in parts)
     is_program = _is_starter(word) or word.endswith(".py") or "/" in word
     return not word.startswith("-") and (has_program or not is_program)
@@ -225,7 +225,7 @@ def _is_starter(word: str) -> bool:
 
 
 def is_python(word: str) -> bool:
-    """Return whether a word is a Python interpreter."""
+    """Return whether an argument is a Python interpreter."""
     return word.rpartition("/")[2].startswith("python") and not word.endswith(".py")
 
 

@@ -136,7 +136,7 @@ def explain_second_launcher(error: HpcrunError, ctx: Any, argv: Sequence[str]) -
 
 
 def _is_value_of_unknown_option(word: str, error: Any, argv: Sequence[str]) -> bool:
-    """Return whether a word is the value of an unknown option, as in ``--python /usr/bin/python3``."""
+    """Return whether an argument is the value of an unknown option, as in ``--python /usr/bin/python3``."""
     unknown_option = getattr(error, "option_name", "")
     return unknown_option.startswith("--") and (unknown_option, word) in itertools.pairwise(argv)
 
@@ -217,7 +217,7 @@ def _explain_extra(line: JobLine, path: str, extra_words: Sequence[str]) -> Hpcr
 
 
 def _find_separated_values(line: JobLine, argv: Sequence[str]) -> str:
-    """Return the hint for ``--sweep lr=0.1 0.01``: commas separate values; empty for another mistake."""
+    """Return the hint for ``--sweep lr=0.1 0.01``: commas separate values; empty for a different mistake."""
     for number, word in enumerate(argv[:-2]):
         if word == "--sweep" and argv[number + 2] == line.target and not _is_target(line.target):
             name = argv[number + 1].partition("=")[0]

@@ -167,7 +167,7 @@ def _parse_variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         hint = f"-x exports a variable to every rank; use --exclude={text} for sbatch's -x"
-        if re.fullmatch("[A-Z_][A-Z0-9_]*", text):  # mpirun's form
+        if re.fullmatch("[A-Z_][A-Z0-9_]*", text):  # mpirun's -x NAME, without a value
             hint = f'-x {text}="${text}" exports the value that it has here'
         raise HpcrunError(f"-x {text}: not KEY=VALUE", hint=hint)
     return name, value

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _INSTALL_COMMAND = "pip install 'hpcrun-slurm[train-cpu]'"
 _ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-"""Hides TensorFlow's messages, and lets it allocate GPU memory as needed, because others may use this machine."""
+"""Variables that hide TensorFlow's messages, and make it share GPU memory with other users of this machine."""
 
 SavedModel = Annotated[
     str,

@@ -62,7 +62,7 @@ PANELS = {
 """The first line of each command's help, by panel: ``hpcrun --help`` imports none of the commands' modules."""
 
 COMMANDS = {name: panel for panel, commands in PANELS.items() for name in commands}
-"""The help panel of each command. A command's module has a function of the command's name; a group's, ``group``."""
+"""The help panel of each command. The module of a command has a function with the command's name, or ``group``."""
 
 MODULES = {"run": "submit"}
 """Names of modules that differ from the names of their commands."""
@@ -133,7 +133,7 @@ def _print_warning(
 
 
 def _require_single_installation() -> None:
-    """Refuse to run if PyPI's other project hpcrun is installed, too: both packages overwrite each other's files."""
+    """Refuse to run if PyPI's unrelated project hpcrun is installed, because it overwrites files of this package."""
     site_packages = Path(__file__).parents[2]
     if other_project := next(site_packages.glob("hpcrun-[0-9]*.dist-info"), None):
         name, _, version = other_project.name.removesuffix(".dist-info").partition("-")

@@ -38,8 +38,8 @@ def _option_hint(typed_option: str, ctx: Any, known_options: set[str], argv: lis
     )
     similar_option = closest_match(dashed_option, sorted(known_options, key=len))
     if dashed_option == "--config" and Path(value).suffix in {".yaml", ".yml", ".json", ".cfg", ".ini", ".py"}:
-        synonym = similar_option = None  # of the program, because site files are TOML
-    if len(typed_option) == 2 and not starts_jobs:  # -a for --all
+        synonym = similar_option = None  # probably an option of the program, because site files are TOML
+    if len(typed_option) == 2 and not starts_jobs:  # such as -a for --all
         same_letter = [name for name in known_options if name.startswith(f"-{typed_option}")]
         similar_option = same_letter[0] if len(same_letter) == 1 else similar_option
     is_list = typed_option in {"-H", "--host"} or (typed_option == "--hosts" and "," in value)
@@ -66,7 +66,8 @@ def _synonym_hint(typed_option: str, synonym: str, value: str, argv: Sequence[st
     if dashed == "--gpus-per-task" and value.isdigit():
         value = str(int(value) * count_ranks_per_node(argv))
     suggestion = f"did you mean {assign(synonym, convert_value(value, typed_option, synonym, nodes))}?"
-    if typed_option in {"--gpus", "-G"} and value in {"8", "12", "16", "24", "32"} and nodes == 1:  # of all nodes
+    # a total over all nodes
+    if typed_option in {"--gpus", "-G"} and value in {"8", "12", "16", "24", "32"} and nodes == 1:
         return f"{suggestion} on several nodes: --nodes={int(value) // 4} --gpus-per-node=4"
     # torchrun's --nproc-per-node counts processes, with or without GPUs
     is_processes = dashed == "--nproc-per-node" and value.isdigit()
@@ -93,7 +94,7 @@ def _advise(typed_option: str, value: str, paths: Sequence[str], argv: Sequence[
         ]
         line = [*(f"--gpus-per-node={value_part}" for value_part in gpus), f"--sbatch=--gres={','.join(other_parts)}"]
         return f"did you mean {shlex.join(line)}?"
-    if typed_option == "-v" and ":" in value:  # docker's volumes
+    if typed_option == "-v" and ":" in value:  # as in docker run -v
         typed_option = "--volume"
     return next(
         (advice for path in paths for words, advice in ADVICE.get(path, {}).items() if typed_option in words.split()),

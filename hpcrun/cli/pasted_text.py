@@ -42,7 +42,7 @@ def require_typed_characters(argv: Sequence[str]) -> None:
     )
     try:
         line = shlex.join(["hpcrun", *shlex.split(text)])
-    except ValueError:  # an unpaired quote
+    except ValueError:  # an unclosed quote
         line = f"hpcrun {text}"
     raise HpcrunError(
         f"{wrong_word!r} has characters of a web page or word processor ({code_points})", hint=f"type them anew: {line}"
@@ -50,7 +50,7 @@ def require_typed_characters(argv: Sequence[str]) -> None:
 
 
 def _replace_typographic(word: str) -> str:
-    """Replace typographic characters in a word by ASCII; a word without them is quoted for a shell."""
+    """Replace typographic characters in an argument by ASCII; quote an argument without them for a shell."""
     if not _PASTED_CHARACTERS.match(word) and not set(word) & set(_QUOTES):
         return shlex.quote(word)
     dashes = re.match(f"[-{_DASHES}]*", word)

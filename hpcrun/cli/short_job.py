@@ -54,7 +54,7 @@ def run(
         on_poll: Function that is called with the job at each poll, and once more after its end.
 
     Returns:
-        The ended job; and why it was still pending if the timeout cancelled it.
+        The ended job, and the reason why it was still pending if the timeout cancelled it.
 
     Raises:
         HpcrunError: The job could not be submitted or cancelled.

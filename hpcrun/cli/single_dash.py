@@ -25,7 +25,7 @@ def require_two_dashes(command: Any, ctx: Any, args: Sequence[str]) -> None:
         args: The arguments of the command before ``--``.
 
     Raises:
-        HpcrunError: An argument is such an option; the hint names the correct option.
+        HpcrunError: An argument is a long option with one dash; the hint names the correct option.
     """
     from hpcrun.cli import option_hints
 

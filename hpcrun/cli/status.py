@@ -197,7 +197,7 @@ def _watch(query: "Callable[[], list[StatusRow]]", seconds: float, *, until_ende
     """Print the table repeatedly; on a terminal, redraw it in place.
 
     Args:
-        query: Returns the rows of the table.
+        query: Function that returns the rows of the table.
         seconds: The interval in s; sites may set a longer minimum.
         until_ended: Whether to stop once all jobs of the table have ended.
     """

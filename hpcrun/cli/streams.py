@@ -28,7 +28,7 @@ def _escape_unencodable(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def require_utf8_mode() -> None:
-    """Restart in Python's UTF-8 mode if the locale has another encoding, so that files are read as UTF-8.
+    """Restart in Python's UTF-8 mode if the locale has a different encoding, so that files are read as UTF-8.
 
     Output keeps the encoding of the locale.
     """
@@ -85,7 +85,7 @@ def require_working_directory() -> None:
 
 
 def flush(code: int | str | None, *, is_error_printed: bool = False) -> int | str | None:
-    """Flush stdout and stderr: at exit, Python would print a traceback if this fails.
+    """Flush stdout and stderr now, because Python would print a traceback if flushing failed at exit.
 
     Args:
         code: The exit code so far.

@@ -194,7 +194,7 @@ def show_plan(plan: "Plan", parameters: JobParameters) -> None:
         if parameters.as_json:
             output.value({"spec": plan.spec.as_json(), "script": plan.script})
         else:
-            output.log(plan.script, sys.stdout)  # exact bytes, in any locale
+            output.log(plan.script, sys.stdout)  # write the exact bytes in any locale
 
 
 def _summary(plan: "Plan") -> list[str]:

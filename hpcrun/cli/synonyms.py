@@ -202,5 +202,7 @@ ADVICE = {
         "--verbose -v --debug --quiet": "hpcrun submit and run have --log-level=DEBUG; --version prints the version"
     },
 }
-"""What each command has in place of options that people expect; ``hpcrun run`` has what ``hpcrun submit`` has, but not
-what `QUEUE_COMMAND` has."""
+"""Advice on options that users expect, but that a command does not have.
+
+``hpcrun run`` uses the advice of ``hpcrun submit``, but not the advice of `QUEUE_COMMAND`.
+"""

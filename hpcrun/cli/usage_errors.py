@@ -123,7 +123,7 @@ def _move_behind_command(error: Any, argv: list[str]) -> str:
     """Return the line with an option moved behind the command; empty if the command does not have the option."""
     commands = error.ctx.command.commands
     command = next((word for word in argv if word in commands), "")
-    if not command:  # -N 2 train.py
+    if not command:  # such as hpcrun -N 2 train.py
         line = JobLine(["submit", *argv], commands["submit"].params)
         return line.corrected_line() if line.target.endswith(".py") else ""
     words_before, words_behind = argv[: argv.index(command)], argv[argv.index(command) + 1 :]

@@ -94,7 +94,7 @@ def plan_setup(
     """Plan the variables and links of a job.
 
     Args:
-        keys: The site's keys about CUDA, which take precedence.
+        keys: The site's CUDA keys, which take precedence.
         environ: The job's environment variables.
         package_folders: The folders with Python packages.
         found_locations: The locations of CUDA that were found without site keys.
@@ -207,7 +207,7 @@ def _plan_xla(current_flags: str, searched_locations: tuple[CudaLocation, ...], 
 def _keep_xla_flags(
     current_flags: str, flag_location: CudaLocation, searched_locations: tuple[CudaLocation, ...]
 ) -> CudaSetup:
-    """Return the setup for a CUDA root that XLA_FLAGS names: it must contain libdevice; ptxas may be elsewhere."""
+    """Return the setup for a CUDA root in XLA_FLAGS: the root must contain libdevice; ptxas may be elsewhere."""
     has_libdevice = flag_location.libdevice == flag_location.path / LIBDEVICE
     return CudaSetup(
         (flag_location, *searched_locations),

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 _REQUIRED_WHEELS = {"cuda_runtime", "cublas", "cudnn", "cufft", "cusolver", "cusparse"}
 """Names of the wheels that TensorFlow needs to use a GPU."""
 _NETWORK_WHEELS = {"nccl", "nvshmem"}
-"""Names of the wheels that the cluster's own library may replace, because it supports the cluster's network."""
+"""Names of the wheels that a library of the cluster may replace, because that library supports its network."""
 
 
 def find_library_path(environ: Mapping[str, str], package_folders: Iterable[Path]) -> tuple[str | None, str]:
     """Return the LD_LIBRARY_PATH with which programs load the CUDA libraries that pip has installed for them.
 
     The RUNPATH of TensorFlow's wheel lists the folders of these libraries, but may be incomplete: version 2.21.0 omits
-    the folder of cuSOLVER, and then trains on the CPU. LD_LIBRARY_PATH takes precedence over a RUNPATH (ld.so(8)), so
-    another version of cuDNN or cuBLAS from a module may be loaded. LD_LIBRARY_PATH therefore begins with the omitted
+    the folder of cuSOLVER, and then trains on the CPU. LD_LIBRARY_PATH takes precedence over a RUNPATH (ld.so(8)), so a
+    different version of cuDNN or cuBLAS from a module may be loaded. LD_LIBRARY_PATH therefore begins with the omitted
     folders, or with all folders of pip's libraries.
 
     Args:

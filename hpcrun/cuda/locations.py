@@ -74,7 +74,7 @@ def is_executable(file: Path) -> bool:
 
 
 def find_site_packages(environ: Mapping[str, str], search_path: Sequence[str], prefix: Path) -> list[Path]:
-    """Return the folders with Python packages; those of the job's Python come first.
+    """Return the folders with Python packages, the folders of the job's Python first.
 
     Args:
         environ: The job's environment variables, in which another Python environment may be active.
@@ -98,7 +98,7 @@ def find_locations(
     prefix: Path,
     system_roots: Sequence[str] = SYSTEM_ROOTS,
 ) -> list[CudaLocation]:
-    """Return the possible locations of CUDA's files; those that belong to the job's Python come first.
+    """Return the possible locations of CUDA's files, the locations in the job's Python first.
 
     Args:
         environ: The job's environment variables.

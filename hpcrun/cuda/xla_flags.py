@@ -15,7 +15,7 @@ def names_flag_file(flags: str) -> bool:
 
 
 def parse_data_dir(flags: str) -> Path | None:
-    """Return the CUDA root in the value of XLA_FLAGS, of several flags that of the last; None without the flag.
+    """Return the CUDA root that XLA_FLAGS names; the last flag counts; None if no flag names a root.
 
     Args:
         flags: Flags separated by blanks; values may be quoted, with backslash escapes in double quotes.

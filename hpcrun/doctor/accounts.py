@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_account(context: CheckContext) -> Iterator[Finding]:
-    """Check that this user has the requested account, or an account at all if Slurm requires one."""
+    """Check that this user has the requested account, or at least one account if Slurm requires an account."""
     settings = context.cluster.settings
     if not context.cluster.has_accounting:
         yield ok("accounting", "none: for jobs that have left the queue, hpcrun uses the records of their scripts")

@@ -25,7 +25,7 @@ class BenchmarkRecord:
     """The record of one benchmark of a site.
 
     Attributes:
-        time: The time at which the benchmark ended, as ``2026-05-31T14:00:00+00:00``.
+        time: The time at which the benchmark ended, in the form ``2026-05-31T14:00:00+00:00``.
         site: The name of the site.
         user: The user who ran the benchmark.
         job_id: The job's id.
@@ -34,7 +34,7 @@ class BenchmarkRecord:
         ranks: The number of ranks.
         nodelist: The names of the nodes, as a Slurm node list.
         failed: The name of the failed step; empty if the benchmark succeeded.
-        slow: The regressions as text; empty without regressions.
+        slow: The regressions as text; empty if there are none.
         versions: Versions of hpcrun, the MPI library, Slurm, Python and the kernel, and the network devices.
         figures: Metrics of MPI_Allreduce with all ranks: ``latency_us`` and ``bandwidth_GBps``.
         of_nodes: Metrics by node name; the network metrics of a node are the best of all pairs with this node.
@@ -138,7 +138,7 @@ def _escape_unprintable(value: Any) -> Any:
 def _record_files(loaded_site: LoadedSite) -> list[Path]:
     """Return the files that may have records of the site.
 
-    These are a file next to the site file of highest precedence, unless that file comes with hpcrun, and a file in this
+    One is next to the site file of highest precedence, unless that site file comes with hpcrun; the other is in this
     user's folder.
     """
     name = loaded_site.site.name

@@ -41,7 +41,7 @@ class Regression:
         figure: The name of the metric, a key of `LABELS`.
         value: The measured value.
         usual: The usual value.
-        beside: The values compared with: ``the other nodes`` or ``5 earlier tests``.
+        beside: The source of the usual value: ``the other nodes`` or ``5 earlier tests``.
         nodes: The measured nodes; empty for the allreduce of all ranks.
     """
 
@@ -117,7 +117,7 @@ def mark_regressions(steps: Iterable[Finding], regressions: Iterable[Regression]
 def _find_slow_nodes(
     key: str, nodes: dict[str, Metrics], earlier_records: Sequence[BenchmarkRecord]
 ) -> list[Regression]:
-    """Return the nodes that are slower than the other nodes; if there are none, those slower than in earlier runs."""
+    """Return the nodes that are slower than the other nodes; else the nodes slower than in earlier runs."""
     values = {name: figures[key] for name, figures in nodes.items() if key in figures}
     if not values:
         return []

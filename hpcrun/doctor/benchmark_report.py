@@ -43,9 +43,9 @@ class BenchmarkReport:
         record: The benchmark's record.
         node_problems: Warnings and errors of the doctor's checks about the job's nodes.
         slow: The regressions.
-        compared_records: The number of earlier benchmarks that this one was compared with.
+        compared_records: The number of earlier benchmarks with which this benchmark was compared.
         changed: Versions that changed since the last earlier benchmark, as (old, new) by name.
-        explanation: Why the benchmark failed; None if it succeeded.
+        explanation: The explanation of the failure; None if the benchmark succeeded.
         log: The last lines of the job's log; empty if the benchmark succeeded.
         warnings: Lint findings about the site file, which may explain a failure.
         file: The file with the record; None if it was not written.
@@ -88,7 +88,7 @@ def create_report(run: Run, plan: Plan, pending_reason: Explanation | None, time
     Args:
         run: The benchmark's completed job.
         plan: The plan of the job.
-        pending_reason: Why the job was still pending when it was cancelled; None if it started.
+        pending_reason: The reason why the job was still pending when it was cancelled; None if it started.
         timeout: The timeout in the queue, in seconds.
     """
     loaded_site, explanation = plan.loaded_site, pending_reason or _explain_failure(run)

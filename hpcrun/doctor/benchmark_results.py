@@ -89,7 +89,7 @@ def allreduce_metrics(times: AllreduceTimes) -> Metrics:
 def node_metrics(speeds: NodeSpeeds) -> dict[str, Metrics]:
     """Return the metrics by node.
 
-    The network metrics of a node are those of its best pair, because a slow node makes all its pairs slow.
+    The network metrics of a node are the metrics of its best pair, because a slow node makes all its pairs slow.
     """
     metrics_by_node = {name: asdict(node) for name, node in speeds.nodes.items()}
     for pair in speeds.pairs:
@@ -104,7 +104,7 @@ def create_steps(run: Run, reason: str = "", fix: str = "") -> list[Finding]:
 
     Args:
         run: The benchmark's job.
-        reason: Why the benchmark failed; empty if it succeeded.
+        reason: The reason why the benchmark failed; empty if it succeeded.
         fix: How to correct the failure.
     """
     descriptions = {name: describe_step(run, name) for name in RESULT_STEPS}

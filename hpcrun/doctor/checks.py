@@ -142,7 +142,7 @@ CHECKS = (
 
 
 def login_checks(context: CheckContext) -> list[Check]:
-    """Return the checks of the login node; checks that submit a job only if the site's files are allowed."""
+    """Return the checks of the login node, without checks that submit a job if the site's files are not allowed."""
     unmet_requirements = {"allowed"} if context.not_allowed else set()
     unmet_requirements |= {"slurm", "reachable"} if not find_scheduler(context.site.scheduler).uses_slurm else set()
     return [
@@ -207,7 +207,7 @@ def check_host(site: Site, facts: Mapping[str, str], *, in_container: bool = Fal
         facts: The facts about the host.
         in_container: Whether the facts are from inside a container, which does not contain the launcher.
     """
-    facts_or_empty = defaultdict(str, facts)  # another version of hpcrun may report fewer facts
+    facts_or_empty = defaultdict(str, facts)  # a different version of hpcrun may report fewer facts
     for check in CHECKS:
         if check.location == "node" and not (in_container and check.run is job_environment.check_launcher):
             yield from check.run(site, facts_or_empty)

@@ -60,7 +60,7 @@ def query_cluster(slurm: SlurmClient) -> DiscoveredCluster:
         hint = "wait, or ask the cluster's administrators: no job can be submitted now"
         lines = [
             line for line in map(str.strip, ping_result.out.splitlines()) if line.startswith("Slurmctld")
-        ]  # no asterisks
+        ]  # omit scontrol's lines of asterisks
         raise HpcrunError(
             f"the controller does not respond: {'; '.join(lines) or ping_result.error_message}", hint=hint
         )

@@ -30,7 +30,7 @@ PROBE_PROGRAM = Workload(name="doctor", program=(None, "-m", "hpcrun.doctor.node
 """The program that the doctor runs on each node with the site's Python."""
 
 PROBE_ENVIRONMENT = (("PYTHONSAFEPATH", "1"),)
-"""Variables of `PROBE_PROGRAM`: Python must not import from the working directory, maybe a cloned repository."""
+"""Variables of `PROBE_PROGRAM`: Python must not import from the working directory, which others may have written."""
 
 
 @dataclass
@@ -42,7 +42,8 @@ class CheckContext:
         plan: The plan of the job; None if its script cannot be rendered.
         refusal: The error with which hpcrun would refuse the job; None if hpcrun would submit it.
         requested: The resources that the user requests, by Slurm's option names.
-        lacks_only_user_options: Whether the job lacks only options that users have to give: an account, a time limit.
+        lacks_only_user_options: Whether the job lacks only options that users have to give, such as an account or a
+            time limit.
         in_job: Whether the doctor also checks nodes inside a job (``--in-job``).
         host_report: The report of `hpcrun.doctor.node_probe` about this host; None before the probe has run.
     """
@@ -126,7 +127,7 @@ class CheckContext:
 
     def origin_in_resolved_site(self, *key: str) -> str:
         """Return ``FILE:LINE`` of a value of `resolved_site`, which a partition or other level may set."""
-        levels = self.site.matching_levels(self.plan.spec.resources) if self.plan else []
+        levels = self.site.matching_tables(self.plan.spec.resources) if self.plan else []
         locations = [self.location_of(*level, *key) for level, _ in reversed(levels)]
         return next(filter(None, [*locations, self.location_of(*key)]), "")
 

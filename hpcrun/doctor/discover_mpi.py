@@ -25,7 +25,7 @@ class DiscoveredMpi:
 
     Attributes:
         library: The name of the library in a site file (``mpi.library``).
-        library_from: How the library was found, as text.
+        library_from: The source of the library's name, as text.
         launcher: The launcher.
         launcher_from: The reason for this launcher.
         type: The value of srun's --mpi; None if srun is not the launcher or needs no --mpi.
@@ -72,7 +72,7 @@ def choose_mpi(
 
 
 def _identify_library(results: Mapping[str, CommandResult]) -> tuple[str, str, bool]:
-    """Return the MPI library of this Python, or else of PATH, how it was found, and whether it is the MPICH wheel."""
+    """Return the MPI library of this Python, or else of PATH, its source, and whether it is the MPICH wheel."""
     for program, source in (("python", "this Python's mpi4py"), ("mpirun", "mpirun"), ("mpiexec", "mpiexec")):
         library, line = parse_mpi_library(results[program].combined_output)
         if library:

@@ -81,7 +81,7 @@ def _partition_notes(partition: SlurmPartition) -> list[str]:
 
 
 def _discover_gpus(partition: SlurmPartition) -> dict[str, DiscoveredValue]:
-    """Return the site keys about GPUs; ``gpus_per_node`` is the maximum of all nodes."""
+    """Return the site keys for GPUs; ``gpus_per_node`` is the maximum of all nodes."""
     gpu_types, max_gpus = set(partition.gpus), partition.gpus_per_node
     resources_by_count = {
         sum(gpu_type.gpus.values()): gpu_type.resources for gpu_type in reversed(partition.nodes)

@@ -24,8 +24,8 @@ _CLUSTER_VARIABLES = ("NERSC_HOST", "SYSTEMNAME", "LMOD_SYSTEM_NAME", "CLUSTER_N
 def discover_run_root(environ: Mapping[str, str]) -> DiscoveredValue:
     """Return the run root.
 
-    The run root is in the first folder that a variable of `SCRATCH_VARIABLES` names on a network file system; without
-    one, in the first writable folder.
+    The run root is in the first folder that a variable of `SCRATCH_VARIABLES` names on a network file system; else it
+    is in the first writable folder.
     """
     writable_names = [name for name in SCRATCH_VARIABLES if environ.get(name) and os.access(environ[name], os.W_OK)]
     types_by_name = {name: mounts.find_mount(Path(environ[name]))[0] for name in writable_names}

@@ -88,7 +88,7 @@ def find_package_versions() -> dict[str, str]:
 def identify_mpi_library() -> tuple[str, str]:
     """Return the version of mpi4py's MPI library, and the error if it cannot be loaded. MPI is not initialized.
 
-    Another process loads the library, because loading it may crash.
+    A separate process loads the library, because loading may crash.
     """
     result = run(PRINT_MPI_LIBRARY, timeout=60)
     if result.code is None:

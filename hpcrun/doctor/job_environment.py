@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hpcrun.sites.site_model import Site
 
 MIN_OPEN_FILES = 1024
-"""Minimum for the limit of open files: frameworks open many data files."""
+"""Minimum for the limit of open files, because frameworks open many data files."""
 
 BACKENDS = ("tensorflow", "tensorflow-cpu", "torch", "jax")
 

@@ -113,7 +113,8 @@ def check_command(_context: CheckContext) -> Iterator[Finding]:
         return
     try:
         with Path(path).open("rb") as file:
-            is_hpcrun_script = b"hpcrun.cli" in file.read(4096)  # the script that pip, pipx or uv installs imports it
+            # pip, pipx and uv install a script that imports hpcrun.cli
+            is_hpcrun_script = b"hpcrun.cli" in file.read(4096)
     except OSError:
         is_hpcrun_script = False
     if is_hpcrun_script:

@@ -33,7 +33,7 @@ def main() -> None:
         _describe_node(options)
     if script_argv:
         sys.argv = script_argv
-        sys.path.insert(0, str(Path(script_argv[0]).parent))  # as Python does for a script
+        sys.path.insert(0, str(Path(script_argv[0]).parent))  # Python does this for a script
         runpy.run_path(script_argv[0], run_name="__main__")
 
 

@@ -22,7 +22,7 @@ class MpiWorld:
     Attributes:
         expected: The number of ranks that the job started.
         size: The number of ranks in the world; None if MPI did not start.
-        failure: Why MPI did not start; empty if it started.
+        failure: The reason why MPI did not start; empty if MPI started.
     """
 
     expected: int

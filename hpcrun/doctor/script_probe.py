@@ -1,4 +1,4 @@
-"""Probe of the environment of jobs: runs the job script on this host with one process."""
+"""Probe of the environment of jobs: a run of the job script on this host with one process."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _default_resources(site: Site, requested_resources: dict[str, Any], minutes:
 
 
 def _gpus_per_node(site: Site, requested_resources: dict[str, Any]) -> dict[str, str]:
-    """Return a request for all GPUs of a node, to check all; empty if the user or the site already requests GPUs."""
+    """Return a request for all GPUs of a node, to check each; empty if the user or the site already requests GPUs."""
     max_gpus = site.limits.gpus_per_node
     max_gpus = max((count for count in site.limits.gpus_allowed if count <= (max_gpus or count)), default=max_gpus)
     is_requested = "gpus_per_node" in requested_resources or site.defaults.gpus_per_node
@@ -144,7 +144,7 @@ def pending_finding(reason: Explanation, timeout: float) -> Finding:
     """Return the finding about a job that did not start in time.
 
     Args:
-        reason: Why the job was pending.
+        reason: The reason why the job was pending.
         timeout: Time in seconds after which the job was cancelled.
     """
     diagnosis = reason.diagnosis

@@ -77,7 +77,7 @@ def _exceeded_limits(
         yield "cpus_per_node", limits.cpus_per_node, partition.cpus
     if limits.mem_per_node is not None and parse_memory(limits.mem_per_node) > partition.memory:
         yield "mem_per_node", repr(limits.mem_per_node), f'"{partition.memory}M"'
-    # fewer GPUs than the nodes have are wrong, too: by default a job gets all GPUs of its nodes
+    # too small a number is wrong, too, because by default a job gets all GPUs of its nodes
     if limits.gpus_per_node is not None and limits.gpus_per_node != partition.gpus_per_node:
         yield "gpus_per_node", limits.gpus_per_node, partition.gpus_per_node
 
@@ -100,7 +100,7 @@ def check_gpu_types(context: CheckContext) -> Iterator[Finding]:
         yield error("GPUs", f"Slurm has no GPUs of type {gpu_type}: jobs that request it are refused", fix)
     if site_types - known_types:
         return
-    max_counts = {
+    max_gpus_per_node = {
         gpu_type: max(partition.gpus.get(gpu_type, 0) for partition in partitions)
         for partition in partitions
         for gpu_type in partition.gpus
@@ -108,7 +108,7 @@ def check_gpu_types(context: CheckContext) -> Iterator[Finding]:
     yield ok(
         "GPUs",
         ", ".join(
-            f"up to {count}{f' {gpu_type}' if gpu_type else ''} a node" for gpu_type, count in max_counts.items()
+            f"up to {count}{f' {gpu_type}' if gpu_type else ''} a node" for gpu_type, count in max_gpus_per_node.items()
         ),
     )
 

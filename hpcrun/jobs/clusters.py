@@ -41,7 +41,7 @@ class IdMatch:
         job_id: The id as the user types it.
         runs: The run, or the tasks of the sweep.
         missing_runs: Tasks of the same sweep whose directories were removed.
-        created: When the run was created, in s since 1970.
+        created: The creation time of the run, in s since 1970.
     """
 
     job_id: str
@@ -94,7 +94,7 @@ def format_unambiguous_ids(matches: Sequence[IdMatch]) -> Iterable[str]:
 def filter_by_cluster(
     matches: Sequence[IdMatch], site: str | None, find_resubmitted: Callable[[], Iterable[IdMatch]] = tuple
 ) -> list[IdMatch]:
-    """Return the submissions to the cluster that the site or the environment selects; all without a selection.
+    """Return the submissions to the cluster that the site or the environment selects; all if neither selects one.
 
     Args:
         matches: The submissions with the id.
@@ -119,7 +119,7 @@ def _prefer_slurm_conf(matches: Sequence[IdMatch]) -> list[IdMatch]:
 
 
 def newest_per_cluster(matches: Iterable[IdMatch]) -> list[IdMatch]:
-    """Return the newest submission of each cluster, in the order of the argument: clusters reuse job ids.
+    """Return the newest submission of each cluster, in the order of `matches`, because clusters reuse job ids.
 
     Args:
         matches: Submissions with the same job id, the newest first.
@@ -149,7 +149,7 @@ def require_selected_cluster(matches: Iterable[IdMatch]) -> None:
     """Require that jobs belong to the cluster that the environment selects, if the environment selects one.
 
     Raises:
-        HpcrunError: HPCRUN_SITE or SLURM_CONF names another cluster, which may have another job with this id.
+        HpcrunError: HPCRUN_SITE or SLURM_CONF names a different cluster, which may have a different job with this id.
     """
     site, conf = os.environ.get("HPCRUN_SITE"), os.environ.get("SLURM_CONF")
     is_selected = cluster_filter(None)
@@ -169,7 +169,7 @@ def require_selected_cluster(matches: Iterable[IdMatch]) -> None:
 
 
 def cluster_filter(site: str | None) -> Callable[[Cluster], bool] | None:
-    """Return a filter for jobs of one cluster: that of the site typed before a job id, or else of the environment.
+    """Return a filter for the jobs of the cluster that a site before a job id, or else the environment, selects.
 
     Args:
         site: The site that the user typed in front of the id, if any.

@@ -91,6 +91,6 @@ def _resolve_job_id(job: str, slurm_conf: str | None) -> str:
 
 
 def _is_on_other_cluster(run: Run, slurm_conf: str | None) -> bool:
-    """Return whether a run's job is known to belong to another cluster than the new job."""
+    """Return whether a run's job certainly does not belong to the cluster of the new job."""
     job_conf = run.slurm_conf
     return bool(slurm_conf and job_conf and os.path.realpath(slurm_conf) != os.path.realpath(job_conf))

@@ -38,7 +38,7 @@ def require_disk_space(folder: Path, job_count: int) -> None:
     except OSError as error:
         if error.errno in DISK_FULL_ERRORS:
             raise
-        # other errors: the file system does not support preallocation
+        # ignore other errors: the file system does not support preallocation
     finally:
         with suppress(OSError):
             file.unlink()

@@ -24,13 +24,13 @@ class Heartbeat:
         rank: The rank.
         host: The rank's host.
         every: Seconds between two heartbeats.
-        time: When the heartbeat was written, in s since 1970, by the host's clock.
+        time: The time of the heartbeat by the host's clock, in s since 1970.
         ended: Whether the rank's script has ended.
         waits: The collective call in which the rank waits for other ranks; empty if it does not wait.
-        waited_seconds: How long the rank has been waiting in this call, in s.
+        waited_seconds: The time that the rank has waited in this call, in s.
         at: The line of its script that the rank executes.
-        activity: What the rank does before training, such as ``imports TensorFlow``; empty otherwise.
-        activity_seconds: How long the activity has lasted, in s.
+        activity: The activity of the rank before training, such as ``imports TensorFlow``; empty otherwise.
+        activity_seconds: The duration of the activity so far, in s.
         phase: ``training``, ``validation`` or ``trained``; empty before the first ``fit``.
         fit: Index of the current ``fit`` call in the script, from 0.
         epoch: Number of the current epoch, from 1.
@@ -42,7 +42,7 @@ class Heartbeat:
         own_seconds: The part of `step_seconds` in which this rank did not wait for other ranks; 0 if unknown.
         sent_bytes: How many bytes of gradients the rank has sent to other ranks per step; 0 if unknown.
         images_per_second: Training rate of all ranks together.
-        fit_seconds: How long the ``fit`` call has been running, in s (rank 0 only).
+        fit_seconds: The duration of the ``fit`` call so far, in s (rank 0 only).
         logs: Keras's metrics by name (rank 0 only).
         points: Loss and training rate over time (rank 0 only).
     """
@@ -80,12 +80,12 @@ class Heartbeat:
 
 
 def read_heartbeat(directory: Path, rank: int, faults: dict[str, str] | None = None) -> Heartbeat | None:
-    """Return a rank's latest heartbeat; None if no readable one exists.
+    """Return a rank's latest heartbeat; None if there is no readable heartbeat.
 
     Args:
         directory: The run directory.
         rank: The rank.
-        faults: Receives the error message of an invalid file, by file name.
+        faults: Dict to which this function adds the error messages of invalid files, by file name.
     """
     name = f"heartbeats/rank-{rank}.json"
     try:
@@ -122,7 +122,7 @@ def read_newer_heartbeat(directory: Path, faults: dict[str, str] | None = None) 
 
     Args:
         directory: The run directory.
-        faults: Receives the error message of an invalid file, by file name.
+        faults: Dict to which this function adds the error messages of invalid files, by file name.
     """
     heartbeat = read_heartbeat(directory, 0, faults)
     try:

@@ -28,7 +28,7 @@ _SITE_AND_IDS = re.compile(r"(?:(?P<site>[^/:]+):)?(?P<ids>[\d_,-]+)")
 
 
 def split_site_and_ids(argument: str) -> tuple[str | None, str] | None:
-    """Split ``SITE:IDS`` or ``IDS`` into site (or None) and ids; return None for other words."""
+    """Split ``SITE:IDS`` or ``IDS`` into site (or None) and ids; return None for other arguments."""
     match = _SITE_AND_IDS.fullmatch(argument)
     return (match["site"], match["ids"]) if match and _RANGES.fullmatch(match["ids"]) else None
 
@@ -43,12 +43,12 @@ def find_by_id(
     Args:
         word: Job ids as typed on the command line, see `split_site_and_ids`.
         entries: All entries of the index, the newest first.
-        missing_runs: Receives the runs whose directories were removed.
+        missing_runs: List to which this function adds the runs whose directories were removed.
         purpose: The command's use of the runs.
 
     Raises:
         AmbiguousError: An id matches jobs of several clusters.
-        HpcrunError: The job belongs to another cluster than the cluster that the environment selects.
+        HpcrunError: The job does not belong to the cluster that the environment selects.
     """
     site, ids = split_site_and_ids(word) or (None, "")
     ranges = [_parse_range(part) for part in ids.split(",")]
@@ -92,7 +92,7 @@ def read_job_id(entry: Entry) -> str | None:
 
 
 def _group_by_job(entries: Iterable[Entry], single_id: str | None) -> tuple[list[IdMatch], list[IdMatch]]:
-    """Group index entries by job, the newest first; return the jobs with a run directory and those without.
+    """Group index entries by job, the newest first; return the jobs with a run directory and the jobs without one.
 
     Args:
         entries: The index entries.
@@ -124,10 +124,10 @@ def _require_all_ids(ids: str, entries: Sequence[Entry], matches: Sequence[IdMat
     """Require that each single id in a list belongs to a job; a range may have gaps."""
     known_ids = {match.job_id for match in matches}
     parts = ids.split(",")
-    absent_id = next((part for part in parts if part.isdigit() and str(int(part)) not in known_ids), None)
-    if absent_id and known_ids and not any(_find_resubmitted_entries(absent_id, entries)):
-        hint = f"give {','.join(part for part in parts if part != absent_id)}; hpcrun status lists your jobs"
-        raise HpcrunError(f"there is no job {absent_id} among your runs", hint=hint)
+    unknown_id = next((part for part in parts if part.isdigit() and str(int(part)) not in known_ids), None)
+    if unknown_id and known_ids and not any(_find_resubmitted_entries(unknown_id, entries)):
+        hint = f"give {','.join(part for part in parts if part != unknown_id)}; hpcrun status lists your jobs"
+        raise HpcrunError(f"there is no job {unknown_id} among your runs", hint=hint)
 
 
 def _parse_range(text: str) -> IdRange:

@@ -53,7 +53,7 @@ def infer_state(run: Run, record: ExitRecord | None) -> State | None:
 
     Args:
         run: The run.
-        record: The run's exit record; None if it has none.
+        record: The run's exit record; None if there is none.
     """
     starts, limit_seconds = run.starts(), _time_limit_seconds(run)
     if record is None and not starts and run.submission.cancelled:
@@ -92,7 +92,7 @@ def _find_state_in_log(log_text: str, start_time: float) -> str | None:
 
 
 def _time_limit_seconds(run: Run) -> float:
-    """Return the time limit in s: Slurm's at the start of the job, else the requested one; infinity without a limit."""
+    """Return the time limit in s: Slurm's at the start of the job, else the requested limit; infinity if unlimited."""
     match = _TIME_LIMIT.search(safe_reading.read_tail(run.directory / "provenance/slurm.txt"))
     try:
         return float(parse_time(match[1] if match else str(run.spec.resources.time)))

@@ -92,7 +92,7 @@ class RecordedSite:
         """Return the recorded site, independent of the current site files.
 
         Raises:
-            HpcrunError: Another version of hpcrun wrote the record, with site keys that this version does not have.
+            HpcrunError: A different version of hpcrun wrote the record, with site keys that this version does not have.
         """
         from hpcrun.sites import loader
 
@@ -139,7 +139,7 @@ class RecordedResources:
         """Return the resources with all options that were recorded.
 
         Raises:
-            ValueError: Another version recorded an option that this version does not have, or a value is invalid.
+            ValueError: A different version recorded an option that this version does not have, or a value is invalid.
         """
         if unknown_options := sorted(self.all_values.keys() - Resources.__dataclass_fields__.keys()):
             raise ValueError(f"unknown option {unknown_options[0]!r}")

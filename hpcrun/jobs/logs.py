@@ -35,7 +35,7 @@ _RANK_START = re.compile(r"\[rank (\d+)\] host (\S+), [A-Z_]+=")
 
 
 class Tail:
-    """A reader of a growing file, as ``tail -f``.
+    """A reader of a growing file, like ``tail -f``.
 
     Args:
         file: The file; it need not exist yet.
@@ -250,8 +250,8 @@ def poll_until_ended(
 
     Args:
         run: The run.
-        query: Queries the scheduler for the run's state.
-        on_state: Receives each state that the scheduler reports.
+        query: Function that queries the scheduler for the run's state.
+        on_state: Function that is called with each state that the scheduler reports.
     """
     backoff, last_known, last_state = PollBackoff([run]), 0.0, ""
     while True:

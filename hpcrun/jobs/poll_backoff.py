@@ -1,4 +1,4 @@
-"""Backoff of polling: determines how often commands query the scheduler while they wait for jobs."""
+"""Backoff of polling: the intervals at which commands query the scheduler while they wait for jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BACKOFF_FRACTION = 0.1
 
 
 class PollBackoff:
-    """Decides when to poll: at once, soon after a change, and less and less often while nothing changes.
+    """A schedule of polls: at once, soon after a change, and less and less often while nothing changes.
 
     Args:
         runs: The polled jobs; their sites set the minimum interval, their schedulers the maximum.

@@ -59,7 +59,7 @@ def normalize_time(time: object) -> str | None:
 
 
 def format_elapsed(total_seconds: float) -> str:
-    """Format a time as squeue(1): ``MM:SS``, ``H:MM:SS`` or ``D-HH:MM:SS``.
+    """Format a duration as squeue(1) does: ``MM:SS``, ``H:MM:SS`` or ``D-HH:MM:SS``.
 
     Args:
         total_seconds: The time in s.

@@ -31,7 +31,7 @@ _SLOT_LOCK = re.compile(r"\.place-\d+")
 
 
 def find_obstacle(run: Run) -> str | None:
-    """Return why a run directory must not be removed, regardless of its job's state; None without a reason.
+    """Return the reason to keep a run directory, regardless of its job's state; None if it may be removed.
 
     hpcrun removes only directories that it created: the record must be readable, owned by this user, and name this
     directory.
@@ -54,7 +54,7 @@ def find_obstacle(run: Run) -> str | None:
 
 
 def _find_record_mismatch(run: Run) -> str | None:
-    """Return why a run's records do not prove that hpcrun created its directory for this user; None if they do."""
+    """Return the reason to doubt that hpcrun created a run's directory for this user; None if its records prove it."""
     directory, recorded_path = run.directory, Path(run.spec.run_dir)
     if not run.spec.is_recorded:
         return "its job.json cannot be read, which lists the files of hpcrun"
@@ -82,7 +82,7 @@ def _find_runs(directory: Path) -> Iterator[Path]:
 
 
 def end_time(run: Run) -> float:
-    """Return when a job ended, in s since 1970, from its files; else when it was submitted or created."""
+    """Return a job's end time in s since 1970 from its files; else the time of its submission or creation."""
     record = run.end_record()
     if record and record.ended:
         return record.ended
@@ -90,7 +90,7 @@ def end_time(run: Run) -> float:
 
 
 def disk_usage(run: Run, *, keep_results: bool) -> int:
-    """Return the disk space that removing a run directory frees, in bytes.
+    """Return the disk space in bytes that the removal of a run directory frees.
 
     Args:
         run: The run.

@@ -22,7 +22,8 @@ def rebuild_index(find_active: Callable[[Sequence[Run]], Collection[Run]] = lamb
     """Synchronize the index with this user's run directories in the folders of the sites and of the listed runs.
 
     Args:
-        find_active: Receives the runs without directories, and returns those with active jobs, which stay in the index.
+        find_active: Function that takes the runs without directories, and returns the runs with active jobs, which stay
+            in the index.
 
     Returns:
         The number of runs added to the index, and the number removed.
@@ -53,7 +54,7 @@ def rebuild_index(find_active: Callable[[Sequence[Run]], Collection[Run]] = lamb
         if run.directory.resolve() not in known_directories:
             known_directories.add(run.directory.resolve())
             creation_time = run.submission.submitted or (run.directory / "job.json").stat().st_mtime
-            with suppress(FileExistsError):  # another process added it
+            with suppress(FileExistsError):  # another process has added the run
                 run_index.add_entry(run.directory, int(creation_time * 1e9) - number, run.job_id)
                 added_count += 1
     state_cache.clear_cache()
@@ -69,7 +70,7 @@ def _list_run_roots() -> dict[Path, None]:
         for site in loader.list_site_files():
             with suppress(HpcrunError):  # `hpcrun site check` reports broken site files
                 roots.append(loader.load_site(site).site.run_root)
-    roots = [text.replace("${SLURM_JOB_ACCOUNT}", "*") for text in roots]  # any account
+    roots = [text.replace("${SLURM_JOB_ACCOUNT}", "*") for text in roots]  # match any account
     expanded_roots = [os.path.expandvars(paths.expand_user(text)) for text in roots]
     run_roots = [path for text in expanded_roots if "$" not in text for path in (glob(text) if "*" in text else [text])]  # noqa: PTH207
     return {Path(path).absolute(): None for path in run_roots}

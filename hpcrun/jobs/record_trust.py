@@ -36,7 +36,7 @@ def require_trusted(run: Run) -> None:
         run: The run to cancel or to clean up.
 
     Raises:
-        HpcrunError: A record is not trusted, or the directory is a copy of another run's.
+        HpcrunError: A record is not trusted, or the directory is a copy of another run's directory.
     """
     # the run directory was removed: the data comes from the index, which belongs to this user
     if not run.directory.exists():
@@ -65,7 +65,7 @@ def require_trusted(run: Run) -> None:
 
 
 def require_trusted_script(run: Run) -> None:
-    """Refuse to start a job script that another user may have written, or that loads such files.
+    """Refuse to start a job script if another user may have written the script or a file that it loads.
 
     Raises:
         HpcrunError: The script, its bash library or its secrets are not trusted, or the script does not exist.
@@ -96,7 +96,7 @@ def _require_owner(run: Run) -> None:
 
 
 def _find_trust_problem(file: Path) -> str | None:
-    """Return why a record is not trusted; None if it is trusted or does not exist."""
+    """Return the reason why a record is not trusted; None if it is trusted or does not exist."""
     try:
         if not stat.S_ISREG(file.lstat().st_mode):  # opening a pipe may block forever
             return "it is not a regular file"

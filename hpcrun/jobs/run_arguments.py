@@ -22,10 +22,10 @@ def find_run_or_file(word: str) -> Path:
 
     Args:
         word: A job (id, name, ``last``, run directory), the file of a Keras model, or a folder with ``model.keras``,
-            such as ``./models``. A word without a slash names a job even if there is a folder with this name.
+            such as ``./models``. An argument without a slash names a job even if there is a folder with this name.
 
     Raises:
-        HpcrunError: The word names no run or model, or several runs.
+        HpcrunError: The argument names no run or model, or several runs.
     """
     path = Path(paths.expand_user(word))
     if path.suffix in {".keras", ".h5"}:

@@ -59,7 +59,7 @@ def create_run(spec: JobSpec, script: str) -> Run:
             paths.write_atomically(job.run_dir / "job.json", json.dumps(job.as_json(), indent=1, default=str).encode())
         secrets.write_secrets(spec.run_dir, spec.secrets)
         permissions.make_folder(spec.run_dir / "shell")
-        for file in list_library(spec):  # an upgrade of hpcrun does not change pending jobs
+        for file in list_library(spec):  # copied, so that an upgrade of hpcrun does not change pending jobs
             paths.write_atomically(spec.run_dir / "shell" / file.name, file.read_bytes())
         paths.write_atomically(spec.run_dir / "job.sh", script.encode(errors="surrogateescape"))
         for task in tasks:

@@ -23,14 +23,15 @@ class Submission:
 
     Attributes:
         job_id: The scheduler's job id.
-        submitted: When the job was submitted, in s since 1970.
+        submitted: The time of the submission, in s since 1970.
         host: The host on which the job was submitted.
-        start_time: For a local job, start of the script's process in clock ticks since boot, or None if the process had
-            already ended; False for a Slurm job.
+        start_time: For a local job, the start time of the script's process in clock ticks since boot, or None if the
+            process had already ended; False for a Slurm job.
         allocation: The id of the Slurm job in whose allocation a local job was started.
         slurm_conf: SLURM_CONF in the environment of the submission.
         command: The sbatch command line.
-        cancelled: When the job was cancelled before its script started, in s since 1970; None if it was not.
+        cancelled: The time at which the job was cancelled before its script started, in s since 1970; None if it was
+            not cancelled.
     """
 
     job_id: JobId
@@ -52,8 +53,8 @@ class Refusal:
     """A refused submission, ``refused.json``.
 
     Attributes:
-        reason: Why the scheduler refused the job.
-        time: When the refusal was recorded.
+        reason: The reason why the scheduler refused the job.
+        time: The time at which the refusal was recorded.
     """
 
     reason: str
@@ -66,9 +67,9 @@ class ExitRecord:
 
     Attributes:
         exit_code: The exit code.
-        reason: How the job ended.
-        started: When the job script started, in s since 1970.
-        ended: When the job ended, in s since 1970; None while its ranks are being stopped, or if stopping them was
+        reason: A text about how the job ended.
+        started: The start time of the job script, in s since 1970.
+        ended: The end time of the job, in s since 1970; None while its ranks are being stopped, or if stopping them was
             interrupted.
         requeued: Whether the job was requeued.
         host: The host on which the job script ran.
@@ -108,7 +109,7 @@ class Start:
         slurm_job: SLURM_JOB_ID of the job; differs from `job_id` for a task of an array.
         host: The host on which the job script ran.
         nodes: The allocated nodes in Slurm's notation (``n[1-4]``).
-        started: When the job script started, in s since 1970.
+        started: The start time of the job script, in s since 1970.
         requeued: Whether this is a start after the job requeued itself.
         more_memory: Whether this start requests more memory, because the job ran out of memory.
     """
@@ -127,7 +128,7 @@ class CleanRecord:
     """The record of a complete cleanup, ``cleaned.json``.
 
     Attributes:
-        time: When the cleanup finished, in s since 1970.
+        time: The time at which the cleanup finished, in s since 1970.
         nodes: The nodes on which nothing of the job is left.
         run_dirs: The paths of the run directory by which the cleanup recognized the job's processes; empty in records
             of earlier versions.
@@ -211,7 +212,7 @@ class SiteOrigins:
 
 @frozen
 class GitRecord:
-    """The Git state of the user's code, ``provenance/git.json``; empty without a repository.
+    """The Git state of the user's code, ``provenance/git.json``; empty if there is no repository.
 
     Attributes:
         repository: The top folder of the repository.
@@ -219,7 +220,7 @@ class GitRecord:
         branch: The current branch; None if no branch is checked out.
         changed: Files that differ from the commit; None if unknown.
         untracked: Files that Git does not track; None if unknown.
-        notes: Messages about information that is missing.
+        notes: Messages about missing information.
     """
 
     repository: str | None = None

@@ -29,7 +29,7 @@ class Entry:
 
     Attributes:
         link: The link's name.
-        created_ns: When the run directory was created, in nanoseconds since 1970.
+        created_ns: The creation time of the run directory, in nanoseconds since 1970.
         job_id: The job's id; None if the job was not submitted, or if the link was not renamed after the submission.
         directory_name: The run directory's last component.
     """
@@ -120,7 +120,7 @@ def add_entry(directory: Path, created_ns: int, job_id: str | None = None) -> No
 
     Args:
         directory: The run directory.
-        created_ns: When the run directory was created, in nanoseconds since 1970.
+        created_ns: The creation time of the run directory, in nanoseconds since 1970.
         job_id: The job's id, if known.
     """
     (paths.run_index_folder() / _link_name(directory.name, created_ns, job_id)).symlink_to(directory)

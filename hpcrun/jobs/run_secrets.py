@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 def mask_secrets(value: Value, run: Run) -> Value:
     """Replace the values of a run's secrets by ``***``, in a text, or in the texts of tables and lists.
 
-    The secrets are those in the run's ``secrets.env``, and the variables of its site whose names are those of secrets.
+    The secrets are those in the run's ``secrets.env``, and the variables of its site whose names mark secrets.
     """
     site_variables = run.spec.site.all_values.get("environment")
     texts = site_variables.items() if isinstance(site_variables, dict) else ()

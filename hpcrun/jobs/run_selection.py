@@ -61,14 +61,14 @@ def select_runs(
             ``dee:1234``, ``last``, ``resnet50``, ``'resnet*'``, ``./DIRECTORY``, ``all``. May be empty
             if ``since`` is given.
         since: The earliest time of submission, in s since 1970.
-        missing_runs: Receives the matching runs whose directories were removed.
-        purpose: ``list`` accepts jobs of several clusters with one id; ``modify`` accepts a job of another cluster than
-            the environment selects only if the user typed its site before the id.
+        missing_runs: List to which this function adds the matching runs whose directories were removed.
+        purpose: ``list`` accepts jobs of several clusters with one id; ``modify`` accepts a job outside the cluster
+            that the environment selects only if the user typed the job's site before the id.
 
     Raises:
         AmbiguousError: An id matches jobs of several clusters.
-        MissingRunError: The words match only runs whose directories were removed.
-        HpcrunError: A word matches no run, or the selection is empty.
+        MissingRunError: The arguments match only runs whose directories were removed.
+        HpcrunError: An argument matches no run, or the selection is empty.
     """
     if not words and since is None:
         raise HpcrunError("no job was named", hint=SELECTION_HINT)
@@ -93,10 +93,10 @@ def select_runs(
 
 
 def select_in_order(words: Sequence[str]) -> list[Run]:
-    """Return the selected runs without duplicates, in the order of the words; for each word, the oldest first.
+    """Return the selected runs without duplicates, in the order of the arguments; for each argument, the oldest first.
 
     Raises:
-        HpcrunError: A word matches no run.
+        HpcrunError: An argument matches no run.
     """
     selected: dict[Path, Run] = {}
     for word in words:
@@ -110,7 +110,7 @@ def select_one(word: str) -> Run:
     """Return the single selected run.
 
     Raises:
-        HpcrunError: The word matches no run, or several.
+        HpcrunError: The argument matches no run, or several.
     """
     runs = select_runs([word])
     if len(runs) > 1:
@@ -127,7 +127,7 @@ def select_recent(count: int, ended_names: Collection[str], missing_runs: list[R
     Args:
         count: The number of newest runs.
         ended_names: Names of the directories of runs that ended long ago.
-        missing_runs: Receives the runs whose directories were removed.
+        missing_runs: List to which this function adds the runs whose directories were removed.
     """
     selected: list[Run] = []
     for entry in run_index.list_entries():
@@ -143,13 +143,13 @@ def select_recent(count: int, ended_names: Collection[str], missing_runs: list[R
 
 
 def selects_one_run(word: str) -> bool:
-    """Return whether a word can select only one run or sweep: a job id, ``last``, a name or a directory."""
+    """Return whether an argument can select only one run or sweep: a job id, ``last``, a name or a directory."""
     site_and_ids = ids.split_site_and_ids(word)
     return bool(ids.JOB_ID.fullmatch(site_and_ids[1])) if site_and_ids else not is_wildcard(word)
 
 
 def is_wildcard(word: str) -> bool:
-    """Return whether a word may match many runs: ``all``, or a name with wildcards."""
+    """Return whether an argument may match many runs: ``all``, or a name with wildcards."""
     return word == "all" or bool(set("*?[") & set(word))
 
 
@@ -179,7 +179,7 @@ def parse_time(time_text: str) -> float:
 def _match_word(
     word: str, entries: list[Entry], missing_runs: list[Run], purpose: Purpose
 ) -> Iterator[tuple[Run, float]]:
-    """Yield the runs that match a word, with their creation times; append removed runs to `missing_runs`."""
+    """Yield the runs that match an argument, with their creation times; append removed runs to `missing_runs`."""
     if directory := _parse_directory(word):
         creation_time = directory.stat().st_mtime
         tasks = [task for task in Run(directory).tasks if task.directory.is_dir()]
@@ -221,7 +221,7 @@ def _parse_directory(word: str) -> Path | None:
     directory = Path(word)
     if ("/" in word or word in {".", ".."}) and any((directory / file).exists() for file in ("job.json", "exit.json")):
         recorded_path = Run(directory).recorded_path
-        # if the path contains a symbolic link, the index and the job's processes use the recorded path
+        # the index and the job's processes use the recorded path, even if this path contains a symbolic link
         with suppress(OSError):
             if recorded_path and recorded_path.samefile(directory):
                 return recorded_path

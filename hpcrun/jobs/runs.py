@@ -92,8 +92,8 @@ class Run:
         site_conf, shell_conf = self.spec.site.slurm_conf, self.submission.slurm_conf
         conf, file = (site_conf, "job.json") if site_conf else (shell_conf, "submitted.json")
         with suppress(OSError):
-            usable = conf and (site_conf or Path(conf).exists())
-            if usable and not write_access.find_other_writer(self.directory / file, file_only=True):
+            is_usable = bool(conf and (site_conf or Path(conf).exists()))
+            if is_usable and not write_access.find_other_writer(self.directory / file, file_only=True):
                 return str(conf)
         return os.environ.get("SLURM_CONF") or None
 
@@ -127,7 +127,7 @@ class Run:
 
     @property
     def refusal(self) -> str | None:
-        """Why the scheduler refused the job; None if it did not, or if the reason is unknown."""
+        """The reason why the scheduler refused the job; None if it was not refused, or if the reason is unknown."""
         record = None if self.job_id else self._read("refused.json", Refusal)
         return record.reason if record else None
 
@@ -206,12 +206,12 @@ class Run:
         return self._read("exit.json", ExitRecord)
 
     def handles_signals(self) -> bool:
-        """Return whether the job's script has installed its signal handlers, which it shows by a new ``exit.json``."""
+        """Return whether the job's script has installed its signal handlers, after which it creates ``exit.json``."""
         try:
             # on NFS a listing queries the server, but the look-up of one name may use a stale cache
             files = {file.name for file in self.directory.iterdir()}
         except OSError:
-            return True  # its directory was removed
+            return True  # the run directory was removed
         record = self.exit_record()
         return "exit.json" in files and not (record and record.requeued)
 
@@ -258,7 +258,7 @@ class Run:
         return self._read_lines("metrics.jsonl", Epoch)[::-1]
 
     def last_epoch(self) -> Epoch:
-        """Return the last line of ``metrics.jsonl``; an empty record without a line."""
+        """Return the last line of ``metrics.jsonl``; an empty record if there is no line."""
         return next(iter(self._read_lines("metrics.jsonl", Epoch, last_only=True)), Epoch())
 
     def _read_lines(self, name: str, record_class: type[Record], *, last_only: bool = False) -> list[Record]:
@@ -274,7 +274,7 @@ class Run:
         return entries
 
     def clean_record(self) -> CleanRecord | None:
-        """Return the record of a complete cleanup, ``cleaned.json``; None without one."""
+        """Return the record of a complete cleanup, ``cleaned.json``; None if there is none."""
         return self._read("cleaned.json", CleanRecord)
 
     def heartbeat(self) -> heartbeats.Heartbeat | None:
@@ -292,7 +292,7 @@ class Run:
 
 
 def list_runs() -> Iterator[Run]:
-    """Yield this user's runs, the newest first, without those whose directories were removed."""
+    """Yield this user's runs, the newest first, without runs whose directories were removed."""
     for entry in run_index.list_entries():
         with suppress(FileNotFoundError):
             if (entry.directory / "job.json").exists():

@@ -1,8 +1,8 @@
 """Safe reading of the files in run directories and of the index.
 
-Another version, program or user may have written a record; it may be incomplete, or not even a file. A record must be a
-regular file of limited size, and each value that a command uses must have the expected type; otherwise `BadRecordError`
-names the file and the error, and commands continue with the other runs.
+Another version, program or user may have written a record; it may be incomplete, or not be a regular file. A record
+must be a regular file of limited size, and each value that a command uses must have the expected type; otherwise
+`BadRecordError` names the file and the error, and commands continue with the other runs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BadRecordError(Exception):
 
 
 Guard = Callable[["Path", str, os.stat_result], str | None]
-"""A trust check: receives a file, its text and its stat result; returns why the file is not trusted, or None."""
+"""A trust check of a file, its text and its stat result; returns the reason why the file is not trusted, or None."""
 
 
 @contextmanager

@@ -31,7 +31,7 @@ class CacheFile:
     """The content of a cache file.
 
     Attributes:
-        format: `CACHE_FORMAT` of the version that wrote it.
+        format: `CACHE_FORMAT` of the hpcrun version that wrote the file.
         runs: One entry per run, by name of the run directory, see `hpcrun.jobs.status_rows`.
     """
 

@@ -54,7 +54,7 @@ class State:
 
     Attributes:
         name: Slurm's name of the state, such as RUNNING.
-        reason: The pending reason, or how the job ended, if known.
+        reason: The reason why the job is pending or has ended, if known.
         nodes: The nodes, as the scheduler writes them.
         elapsed: Run time so far, as the scheduler writes it.
         limit: The time limit, as the scheduler writes it.
@@ -88,11 +88,11 @@ def parse_states(text: str) -> frozenset[str]:
     """Parse a list of states into Slurm's names.
 
     Args:
-        text: Slurm's names or short names, or the plain names of ``hpcrun status``, in any case:
+        text: Slurm's long or compact state names, or the plain names of ``hpcrun status``; case is ignored:
             ``RUNNING,pd,out of time``.
 
     Raises:
-        HpcrunError: A name is not the name of a job state.
+        HpcrunError: The list contains a name that is not a job state.
     """
     names = {*STATE_CODES.values(), "UNKNOWN", UNSUBMITTED.name}
     states_by_word = {spelling: {name} for name in names for spelling in (name, name.replace("_", " "))}

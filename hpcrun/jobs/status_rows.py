@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     QueryStates = Callable[[Sequence[Run]], dict[Run, State]]
 
 CACHE_DELAY_SECONDS = 86_400
-"""Seconds after the end of a job until its row is cached: then ``scontrol requeue`` is unlikely."""
+"""Seconds from the end of a job until its row is cached, because ``scontrol requeue`` is then unlikely."""
 
 MAX_QUERIED_ENDED = 1000
-"""Maximum number of queried runs that have ended (sacct takes ids on its command line); others use their records."""
+"""Maximum number of ended runs to query, because sacct takes ids on its command line; other runs use their records."""
 
 
 @frozen
@@ -45,10 +45,11 @@ class StatusRow:
         exit_code: The exit code of a job that has ended.
         reason: The reason for the state.
         run_dir: The run directory.
-        limit: The time limit, in the format of `elapsed`: Slurm's, else the requested one; None without a limit.
+        limit: The time limit, in the format of `elapsed`: Slurm's limit, else the requested limit; None if there is no
+            limit.
         nodes_asked: The number of requested nodes.
         ranks: The number of ranks; None if unknown.
-        submitted: When the job was submitted, in ISO 8601 and local time.
+        submitted: The time of the submission, in ISO 8601 and local time.
         values: The parameter values of a task of a sweep, by name.
         starts: The number of starts; more than one if the job was requeued.
         as_of: The time of a cached state, in ISO 8601 and local time; None unless the scheduler did not answer.
@@ -104,7 +105,7 @@ class CachedAt:
     """The time of a cached state.
 
     Attributes:
-        at: When the state was queried; for an ended job, when its end was first seen.
+        at: The time of the query; for an ended job, the time at which its end was first seen.
     """
 
     at: Time
@@ -117,7 +118,7 @@ def build_rows(
 
     Args:
         runs: The runs.
-        query: Queries the schedulers for the states of runs, such as `hpcrun.schedulers.query_states`.
+        query: Function that queries the schedulers for the states of runs, such as `hpcrun.schedulers.query_states`.
         ended_rows: The cached rows of runs that ended long ago, if the caller has read them.
     """
     now = time.time()
@@ -134,7 +135,8 @@ def build_rows(
     settled_rows, new_states = {}, {}
     for run in open_runs:
         cached_state = _cached_state(cached_states.get(run.directory.name))
-        record = old_records.get(run) or run.end_record()  # read after the query, which may find that the job has ended
+        # read the records after the query, because the query may find that the job has ended
+        record = old_records.get(run) or run.end_record()
         recorded_state = inferred_state.infer_state(run, record) if run in old_records else None
         state, as_of = _reconcile(
             recorded_state or queried_states.get(run) or run.unsubmitted_state, cached_state, record
@@ -168,14 +170,14 @@ def select_rows(
 
     Args:
         words: The selection as typed; empty for all runs.
-        query: Queries the schedulers.
+        query: Function that queries the schedulers.
         states: Slurm's names of the accepted states; empty for all.
         since: The earliest time of submission, in s since 1970.
-        missing_runs: Receives the runs whose directories were removed.
+        missing_runs: List to which this function adds the runs whose directories were removed.
         purpose: The command's use of the runs.
 
     Raises:
-        HpcrunError: A word matches no run.
+        HpcrunError: An argument matches no run.
     """
     runs = (
         select_runs(words, since=since, missing_runs=missing_runs, purpose=purpose)
@@ -190,8 +192,8 @@ def newest_rows(count: int, query: QueryStates, *, missing_runs: list[Run]) -> l
 
     Args:
         count: The number of newest runs.
-        query: Queries the schedulers.
-        missing_runs: Receives the runs whose directories were removed.
+        query: Function that queries the schedulers.
+        missing_runs: List to which this function adds the runs whose directories were removed.
     """
     ended_rows, cached_states = state_cache.read_cache("ended"), state_cache.read_cache("last")
     runs = select_recent(count, ended_rows, missing_runs)

@@ -1,4 +1,4 @@
-"""Records of what happened to a run's job before its script started: submitted, cancelled, or refused."""
+"""Records of the submission, cancellation or refusal of a job before its script started."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def write_submission(ids: Mapping[Run, str], **values: object) -> None:
 
 
 def write_cancellation(run: Run) -> None:
-    """Record in ``submitted.json`` that a job was cancelled before its script started: Slurm may purge it soon."""
+    """Record in ``submitted.json`` that a job was cancelled before its script started; Slurm may purge the job soon."""
     file = run.directory / "submitted.json"
-    with suppress(OSError, ValueError):  # a task of a sweep has no such file; the record only serves later queries
+    with suppress(OSError, ValueError):  # a task of a sweep may lack the file, and only later queries need the record
         record = json.loads(file.read_text(encoding="utf-8")) | {"cancelled": time.time()}
         paths.write_atomically(file, json.dumps(record).encode())
         run.__dict__.pop("submission", None)

@@ -1,4 +1,4 @@
-"""Selection of a sweep's tasks by ids on the command line, and the format of such ids."""
+"""Selection of a sweep's tasks by ids on the command line, and the format of these ids."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def select_tasks(word: str) -> list[Run]:
         word: ``1234``, ``1234_3``, ``1234_3-7,1234_9``, ``last``, a name or a directory.
 
     Raises:
-        HpcrunError: The word matches no run, or several runs that are not tasks of one sweep.
+        HpcrunError: The argument matches no run, or several runs that are not tasks of one sweep.
     """
     runs = run_selection.select_runs([word])
     if len(runs) > 1 and (len({run.sweep for run in runs}) > 1 or runs[0].sweep is None):

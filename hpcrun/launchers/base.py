@@ -34,7 +34,7 @@ class Launcher:
         uses_slurm: Whether the launcher starts ranks with Slurm's plugins, for ``mpi.type`` and for pyxis.
         bash_file: The file with bash functions that forward signals to the ranks and correct the exit code
             (``shell/launch.bash``); None to use hpcrun's own functions.
-        pmi: PMI variables, of which a rank needs one to find the other ranks; empty if the launcher always sets them.
+        pmi: PMI variables; a rank needs one of them to find the other ranks; empty if the launcher always sets them.
         libraries: Values of ``mpi.library`` that the launcher supports; empty for all.
         part_of_mpi: Whether the launcher is part of the MPI libraries in `libraries`.
         starts_over_ssh: Whether the launcher can start ranks over ssh, without a scheduler.

@@ -77,7 +77,7 @@ def _build_command(command: str, spec: JobSpec, hostfile: str) -> list[str]:
         "hostfile": hostfile,
     }
 
-    def value(match: re.Match[str]) -> str:
+    def fill_placeholder(match: re.Match[str]) -> str:
         if values[match[1]] is None:
             option = match[1].replace("_", "-")
             raise HpcrunError(
@@ -86,4 +86,4 @@ def _build_command(command: str, spec: JobSpec, hostfile: str) -> list[str]:
             )
         return str(values[match[1]])
 
-    return [_PLACEHOLDER.sub(value, word) for word in split_command(command)]
+    return [_PLACEHOLDER.sub(fill_placeholder, word) for word in split_command(command)]

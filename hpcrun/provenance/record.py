@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hpcrun.sites.loader import LoadedSite
 
 FOLDER = "provenance"
-"""The folder in a run directory that has the provenance."""
+"""The folder in a run directory that contains the provenance."""
 
 
 def write_provenance(

@@ -92,7 +92,7 @@ class Snapshot:
 
         Args:
             files: The result of `list_files`.
-            working_directory: The working directory of the ranks, which is created in the copy even without files.
+            working_directory: The working directory of the ranks, which is created in the copy even if it has no files.
 
         Raises:
             HpcrunError: A file cannot be read, or the copy cannot be written.

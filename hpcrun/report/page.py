@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 GENERATOR = '<meta name="generator" content="hpcrun">'
 """The line that identifies a page as written by hpcrun; only such files are overwritten."""
 
-LOG_LINES = 60
+MAX_LOG_LINES = 60
 MAX_RANK_LOGS = 8
 MAX_CHARACTERS = 200_000
 """Maximum length of a text, such as the diff of the code; longer texts are truncated."""
@@ -162,11 +162,11 @@ def compare_ranks(run: Run) -> dict[str, Any]:
 
 
 def _read_logs(run: Run) -> Iterable[tuple[str, str]]:
-    for name, log in zip(("output", "errors"), logs.job_logs(run, line_count=LOG_LINES), strict=False):
+    for name, log in zip(("output", "errors"), logs.job_logs(run, line_count=MAX_LOG_LINES), strict=False):
         yield f"Log: {name}", _read_log(log, run)
     other_ranks = [rank for rank in run.rank_logs() if rank][:MAX_RANK_LOGS]  # rank 0's output is the job's log
     for rank in other_ranks:
-        (log,) = logs.rank_logs(run, [rank], line_count=LOG_LINES, must_exist=False)
+        (log,) = logs.rank_logs(run, [rank], line_count=MAX_LOG_LINES, must_exist=False)
         yield f"Log: rank {rank}", _read_log(log, run)
 
 

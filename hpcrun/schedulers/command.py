@@ -67,7 +67,7 @@ def run(
     folder: Path | None = None,
     conf: str | None = None,
 ) -> CommandResult:
-    """Run a command without environment variables that hold Slurm options; a timeout kills its children, too.
+    """Run a command without environment variables that hold Slurm options; after the timeout, kill it and its children.
 
     Args:
         command: The program and its arguments.

@@ -10,7 +10,7 @@ from string import Template
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
 
-# These select a Slurm cluster, and are not options of a job.
+# These variables select a Slurm cluster, and are not options of a job.
 _CLIENT_VARIABLES = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"}
 
 
@@ -55,5 +55,5 @@ def require_slurm_conf(conf: str | None) -> None:
 
 
 def prefix_slurm_conf(conf: str | None, command: str) -> str:
-    """Prefix a command line with SLURM_CONF if it would otherwise query another Slurm cluster in the user's shell."""
+    """Prefix a command line with SLURM_CONF if it would query a different Slurm cluster in the user's shell."""
     return f"SLURM_CONF={shlex.quote(conf)} {command}" if conf and conf != os.environ.get("SLURM_CONF") else command

@@ -64,7 +64,7 @@ def _start_detached(
     )
     threading.Thread(
         target=process.wait, daemon=True
-    ).start()  # without this call, the script remains a zombie until hpcrun exits
+    ).start()  # without the call of wait, the script remains a zombie until hpcrun exits
     return process
 
 
@@ -83,7 +83,7 @@ def _is_running(run: Run) -> bool:
 
 
 def _wait_for_traps(run: Run) -> None:
-    """Wait until a new script has installed its signal handlers: it has then created exit.json."""
+    """Wait until a new script has installed its signal handlers and then created exit.json."""
     deadline = time.monotonic() + GRACE_SECONDS
     while _is_running(run) and not (run.directory / "exit.json").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -101,7 +101,7 @@ def _kill_processes(run: Run) -> None:
 
 
 def _kill_new_script(run: Run, deadline: float) -> None:
-    """Kill a new script and all processes that it has started; give up at a time of `time.monotonic`."""
+    """Kill a new script and all processes that it has started; give up at the deadline, by `time.monotonic`."""
     while (pids := find_run_pids(*run.path_variants)) and time.monotonic() < deadline:
         send_signal(pids, signal.SIGKILL)
         time.sleep(0.02)
@@ -142,7 +142,7 @@ class LocalScheduler(Scheduler):
             The job id. For a sweep, return the directory of the sweep, because its tasks have separate job ids.
 
         Raises:
-            HpcrunError: The job cannot be started or recorded; its processes were killed, its directory was removed.
+            HpcrunError: The job cannot be started or recorded; its processes were killed and its directory was removed.
         """
         try:
             if not run.tasks:
@@ -220,7 +220,7 @@ class LocalScheduler(Scheduler):
         for run in runs:
             if _is_running(run):
                 _wait_for_traps(run)
-                # the script then records the reason for which its ranks end
+                # after SIGTERM, the script records why its ranks end
                 send_signal([int(run.submission.job_id)], signal.SIGTERM)
         for run in runs:
             _kill_processes(run)

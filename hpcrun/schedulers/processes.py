@@ -132,7 +132,7 @@ def find_run_pids(*directories: Path | str) -> list[int]:
 
 
 def send_signal(pids: Iterable[int], signal_number: signal.Signals) -> None:
-    """Send a signal to processes; those that have exited are ignored."""
+    """Send a signal to processes; ignore processes that have exited."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal_number)

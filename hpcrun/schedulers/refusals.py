@@ -1,9 +1,9 @@
 """Explanations of sbatch's refusals: the given value, the values on this cluster, and a hint (``refusals.toml``).
 
-An entry has ``message``, a regular expression for sbatch's output; ``given``, a text on the requested value; ``holds``,
-a text on the values on this cluster; and ``hint``, a list of hints. A name in braces is a property of `Facts` or a
-field of `Resources`. A text with an unknown fact is omitted; the first hint without unknown facts is used. The group
-``reason`` of a regular expression is a limit in Slurm's accounting.
+An entry has ``message``, a regular expression for sbatch's output; ``given``, a text about the requested value;
+``holds``, a text about the values on this cluster; and ``hint``, a list of hints. A name in braces is a property of
+`Facts` or a field of `Resources`. A text with an unknown fact is omitted; the first hint without unknown facts is used.
+The group ``reason`` of a regular expression is a limit in Slurm's accounting.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Meaning:
 
 
 def explain_refusal(message: str, resources: Resources, slurm: SlurmClient) -> Meaning | None:
-    """Explain an error message of sbatch; None for an unknown message.
+    """Return the explanation of an error message of sbatch; None for an unknown message.
 
     Args:
         message: The error message of sbatch.
@@ -217,7 +217,7 @@ class Facts:
 
     @property
     def qos_names(self) -> str:
-        """The names of this user's QoS; of the requested account, if it belongs to the user."""
+        """The QoS that this user may use: with the requested account if the user has it, else with any account."""
         return list_names(self._qos)
 
     @property
@@ -227,7 +227,7 @@ class Facts:
 
     @property
     def qos_partition(self) -> str:
-        """The value of ``--qos`` if it is the name of a partition, as of PBS's option ``-q``."""
+        """The value of ``--qos`` if it is the name of a partition, because PBS's option ``-q`` names a queue."""
         return next((one.name for one in self._partitions if one.name == self.resources.qos), "")
 
     @property
@@ -266,7 +266,7 @@ class Facts:
 
     @property
     def gpus(self) -> str:
-        """The options that request GPUs or other generic resources."""
+        """The options that request GPUs or other generic resources (GRES)."""
         raw_options = [option for option in self.resources.sbatch if option.startswith(("--gres", "--gpus", "--tres"))]
         gpus_per_node = self.resources.gpus_per_node
         return " ".join([*([f"--gpus-per-node={gpus_per_node}"] if gpus_per_node else []), *raw_options])

@@ -141,11 +141,12 @@ def _query_obstacles(spec: JobSpec) -> tuple[list[Obstacle], list[str]]:
     resources, slurm = slurm_limits.requested_resources(spec), SlurmClient(spec.site.slurm_conf)
     if not resources:
         return [], []
-    query_partitions = partial(slurm_partitions.query_partitions, slurm, timeout=slurm_limits.QUERY_SECONDS)
+    query_partitions = partial(slurm_partitions.query_partitions, slurm, timeout=slurm_limits.QUERY_TIMEOUT_SECONDS)
     with ThreadPoolExecutor(2) as pool:
         policies = pool.submit(slurm_qos.query_policies, slurm)
         known_partitions = pool.submit(query_partitions, hardware=False)
-        import_module("hpcrun.schedulers.executors")  # takes 80 ms, and the submission needs it
+        # import it during the queries, because it takes 80 ms and the submission needs it
+        import_module("hpcrun.schedulers.executors")
     partitions = known_partitions.result()
     obstacles = slurm_limits.find_obstacles(resources, partitions)
     if any(one.is_certain for one in obstacles):  # the hint depends on the hardware of the nodes
@@ -165,7 +166,7 @@ def _node_warnings(spec: JobSpec) -> list[str]:
     from hpcrun.schedulers import slurm_limits, slurm_nodes
 
     seconds = parse_time(time_limit) if time_limit else inf
-    slurm, timeout = SlurmClient(spec.site.slurm_conf), slurm_limits.QUERY_SECONDS
+    slurm, timeout = SlurmClient(spec.site.slurm_conf), slurm_limits.QUERY_TIMEOUT_SECONDS
     return slurm_nodes.find_unavailable_nodes(slurm, nodes, seconds=seconds, timeout=timeout)
 
 
@@ -265,7 +266,7 @@ class SlurmScheduler(Scheduler):
         """Cancel jobs with all their ranks.
 
         Raises:
-            HpcrunError: Slurm refused to cancel, is not installed, or has another job with the same id.
+            HpcrunError: Slurm refused to cancel, is not installed, or has a different job with the same id.
         """
         for conf, group in _group_by_slurm(runs).items():
             _cancel(group, conf)

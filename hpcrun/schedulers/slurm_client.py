@@ -14,11 +14,11 @@ from hpcrun.schedulers.environment import require_slurm_conf
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-QUERY_SECONDS = 60.0
+QUERY_TIMEOUT_SECONDS = 60.0
 """Timeout in seconds of queries about jobs: squeue and sacct are slow on large clusters."""
 
 REQUEST_SECONDS = 540.0
-"""Timeout in seconds of sbatch and scancel, which repeat a request for minutes."""
+"""Timeout in seconds of sbatch and scancel, which retry a request for minutes."""
 
 _SQUEUE = ("squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%M|%l|%o")
 _SACCT = ("sacct", "--allocations", "--noheader", "--parsable2")
@@ -65,7 +65,7 @@ class SlurmClient:
         return self.query(command, timeout=REQUEST_SECONDS)
 
     def query_table(
-        self, command: Sequence[str], columns: int, *, optional_columns: int = 0, timeout: float = QUERY_SECONDS
+        self, command: Sequence[str], columns: int, *, optional_columns: int = 0, timeout: float = QUERY_TIMEOUT_SECONDS
     ) -> list[list[str]] | None:
         """Return the rows of a table; None if the command fails.
 
@@ -105,12 +105,12 @@ class SlurmClient:
         if rows is None:
             return None
         if missing := sorted({array_id(job_id) for job_id in set(ids) - {row[0] for row in rows}}):
-            table_commands = (
+            sacct_commands = (
                 [*_SACCT, fields, "--jobs", ",".join(missing)] for fields in (f"{_FIELDS},SubmitLine", _FIELDS)
             )
             # sacct has SubmitLine since Slurm 21.08; rows of squeue are newer, and override rows of sacct
             ended_rows = next(
-                (found for table in table_commands if (found := self._query_job_table(table)) is not None), []
+                (found for table in sacct_commands if (found := self._query_job_table(table)) is not None), []
             )
             rows = [*map(_correct_accounting_row, ended_rows), *rows]
         # sacct prints states such as "CANCELLED by 1000", and the reason "None"
@@ -135,7 +135,7 @@ def array_id(job_id: str) -> str:
 
 
 def _state(name: str, reason: str, nodes: str, elapsed: str, limit: str) -> State:
-    """Return the state of a job without nodes as squeue prints them: (null), or as sacct prints them: None assigned."""
+    """Return a job's state; squeue prints ``(null)`` for a job without nodes, and sacct prints ``None assigned``."""
     nodes = "" if nodes in {"None assigned", "(null)"} else nodes
     if name == "CANCELLED" and not nodes and not reason:
         reason = CANCELLED_WHILE_PENDING

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hpcrun.schedulers.slurm_partitions import SlurmPartition
     from hpcrun.spec import JobSpec
 
-QUERY_SECONDS = 2.0  # if Slurm does not answer, the job is submitted without this check
+QUERY_TIMEOUT_SECONDS = 2.0  # if Slurm does not answer, the job is submitted without this check
 _LIMIT_LIFTING_OPTIONS = {"clusters", "cluster-constraint", "overcommit"}
 """sbatch options that are not fields of `Resources`, and with which a partition's limits may not apply."""
 
@@ -28,7 +28,7 @@ class Obstacle:
 
     Attributes:
         fault: A message with the requested value and the limit.
-        hint: The value to request instead; empty if no other request helps.
+        hint: The value to request instead; empty if no change of the request helps.
         is_certain: Whether the partition can never run the job; if not, a QoS may lift the limit.
     """
 

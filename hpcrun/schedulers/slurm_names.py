@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import closest_match
-from hpcrun.schedulers.slurm_limits import QUERY_SECONDS
+from hpcrun.schedulers.slurm_limits import QUERY_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +50,7 @@ def find_unknown_names(resources: Resources, policies: Policies) -> dict[str, st
 
 
 def warn_of_unknown_names(resources: Resources, policies: Policies, slurm: SlurmClient) -> list[str]:
-    """Return warnings about QoS and accounts that Slurm does not know, except those that sbatch refuses with an error.
+    """Return warnings about QoS and accounts that Slurm does not know, unless sbatch refuses them with an error.
 
     Args:
         resources: The resources that the job requests.
@@ -60,7 +60,7 @@ def warn_of_unknown_names(resources: Resources, policies: Policies, slurm: Slurm
     warnings = find_unknown_names(resources, policies)
     if not warnings:
         return []
-    config = slurm.query(("scontrol", "show", "config"), timeout=QUERY_SECONDS).text or ""
+    config = slurm.query(("scontrol", "show", "config"), timeout=QUERY_TIMEOUT_SECONDS).text or ""
     enforced_match = re.search(r"^AccountingStorageEnforce\s*=\s*(.*)$", config, re.MULTILINE)
     enforced_types = (
         enforced_match[1].lower() if enforced_match else "all"

@@ -27,7 +27,7 @@ class NodeGroup:
     Attributes:
         cpus: Number of CPUs of each node.
         memory: Memory of each node in MiB.
-        resources: Generic resources (gres) of each node, in Slurm's format.
+        resources: The GRES string of each node.
         names: The names of the nodes, as a Slurm node list.
         features: The features of the nodes, separated by commas.
     """

@@ -94,6 +94,6 @@ def _find_column(reason: re.Match[str]) -> tuple[str, str]:
 
 
 def _select_resource(value: str, resource: str) -> str:
-    """Return the part of a limit about one resource, as ``cpu=2`` of ``cpu=2,gres/gpu=1``; else the whole limit."""
+    """Return the part of a limit for one resource, such as ``cpu=2`` in ``cpu=2,gres/gpu=1``; else the whole limit."""
     pairs = value.split(",")
     return ",".join([pair for pair in pairs if pair.startswith(resource)] or pairs)

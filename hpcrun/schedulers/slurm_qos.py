@@ -10,7 +10,7 @@ from hpcrun.errors import pluralize
 from hpcrun.frozen import frozen
 from hpcrun.paths import user_name
 from hpcrun.resources import parse_memory, parse_time
-from hpcrun.schedulers.slurm_limits import QUERY_SECONDS, Obstacle
+from hpcrun.schedulers.slurm_limits import QUERY_TIMEOUT_SECONDS, Obstacle
 from hpcrun.schedulers.slurm_partitions import find_partition
 from hpcrun.sites.limits import Limits
 
@@ -47,7 +47,7 @@ class Policies:
     accounts: list[list[str]]
 
 
-def query_policies(slurm: SlurmClient, *, timeout: float = QUERY_SECONDS) -> Policies:
+def query_policies(slurm: SlurmClient, *, timeout: float = QUERY_TIMEOUT_SECONDS) -> Policies:
     """Query the limits of QoS and accounts; they are empty without accounting, or if Slurm does not answer.
 
     Args:
@@ -68,7 +68,7 @@ def query_policies(slurm: SlurmClient, *, timeout: float = QUERY_SECONDS) -> Pol
         return Policies(qos.result() or [], accounts or [])
 
 
-def are_limits_enforced(slurm: SlurmClient, *, timeout: float = QUERY_SECONDS) -> bool:
+def are_limits_enforced(slurm: SlurmClient, *, timeout: float = QUERY_TIMEOUT_SECONDS) -> bool:
     """Return whether Slurm enforces the limits of QoS and accounts, so that jobs beyond them stay pending."""
     return bool(_ENFORCES_LIMITS.search(slurm.query(("scontrol", "show", "config"), timeout=timeout).text or ""))
 

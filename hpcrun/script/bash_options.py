@@ -34,7 +34,7 @@ def uses_nvidia_gpus(spec: JobSpec) -> bool:
 
 
 def options_as_words(**options: object) -> list[str]:
-    """Return options as command-line words: True as the name alone; None, False and an empty text are omitted."""
+    """Return options as command-line arguments: True as the name alone; None, False and an empty text are omitted."""
     return [
         word
         for name, value in options.items()
@@ -50,7 +50,7 @@ def list_library(spec: JobSpec) -> list[Path]:
 
 
 def _library_name(file: Path) -> str:
-    """Return the name of a bash file for a job script; for hpcrun's own files, it has no folder."""
+    """Return the path of a bash file for a job script; for hpcrun's own files, only the file name."""
     return file.stem if file.parent == shell_library() else str(file)
 
 
@@ -72,7 +72,8 @@ def job_options(spec: JobSpec) -> list[str]:
 def launch_options(spec: JobSpec) -> list[str]:
     """Return the options of hpcrun_launch."""
     launcher, gpu, ranks = launchers.find_launcher(spec), spec.site.gpu, spec.resources.ranks
-    starts_ranks = not launcher.starts_one_process  # the rank numbers of a single process are the defaults
+    # a single process needs no options: its rank numbers are the defaults
+    starts_ranks = not launcher.starts_one_process
     gpus = spec.visible_gpus if not spec.no_gpu else 0
     runtime = containers.RUNTIMES[spec.container.runtime] if spec.container else None
     return options_as_words(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 _LINE_CONTINUATION = " \\\n  "
-_RENDEZVOUS = '"$hpcrun_master:$hpcrun_port"'  # that hpcrun_rendezvous sets
+_RENDEZVOUS = '"$hpcrun_master:$hpcrun_port"'  # hpcrun_rendezvous sets both variables
 
 
 def program(spec: JobSpec) -> str:
@@ -43,7 +43,7 @@ def starter(spec: JobSpec) -> tuple[str, int]:
     argv = spec.tasks[0].argv if spec.tasks else spec.argv
     nodes = launcher_spec(spec).resources.ranks
     ranks = spec.resources.ranks // nodes
-    multi_gpu_option = "--multi_gpu " if nodes * ranks > 1 else ""  # by torchrun, also on CPUs
+    multi_gpu_option = "--multi_gpu " if nodes * ranks > 1 else ""  # Accelerate then uses torchrun, also on CPUs
     options = {
         "torchrun": [
             f"--nnodes={nodes} --nproc-per-node={ranks} --max-restarts=0",

@@ -34,7 +34,7 @@ _REMOVED_BLOCKS |= {"rank": "hpcrun_launch, by its options in the block launch,"
 
 
 class _LayeredLoader(jinja2.BaseLoader):
-    """Loads templates from all layers; a template that extends its own name extends the next lower layer's."""
+    """A loader of templates from all layers; a template that extends its own name extends that of the layer below."""
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
         self.folders = folders

@@ -67,7 +67,7 @@ def _read_detection_keys(files: list[Path], parse_file: Callable[[Path], dict[st
         unused_entries = {
             file: entry for file, entry in cached_entries.items() if file not in entries and os.path.lexists(file)
         }
-        with suppress(OSError, TypeError):  # JSON has no dates, which TOML has
+        with suppress(OSError, TypeError):  # TOML has dates, but JSON does not
             paths.write_atomically(cache_file, json.dumps({**unused_entries, **entries}).encode())
     return {file: detection_keys for file, (_, detection_keys) in entries.items()}
 

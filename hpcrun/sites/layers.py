@@ -148,7 +148,8 @@ def stage_update(layer: Layer, ref: str | None) -> Iterator[Change]:
         change = _fetch_layer_change(
             replace(layer, ref=layer.ref if ref is None else ref), staging_folder, is_new=False
         )
-        with lock_layers():  # keep the fetch without applying it: hpcrun site list shows how far behind the layer is
+        # keep the fetched commits without applying them: hpcrun site list shows how far behind the layer is
+        with lock_layers():
             _move_into_place(staging_folder / "repository", repositories.added_layer_folder(layer.name) / "repository")
         yield change
 

@@ -165,7 +165,7 @@ class Limits:
                 "gpus_per_node",
                 f"--gpus-per-node={resources.gpus_per_node}",
                 resources.gpus,
-                self.gpus_per_node or None,  # a limit of 0 GPUs has another message
+                self.gpus_per_node or None,  # a limit of 0 GPUs has a separate message
                 f"{pluralize(self.gpus_per_node, 'GPU')} a node",
                 f"give --gpus-per-node={self.gpus_per_node} or less",
             ),

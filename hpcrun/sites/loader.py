@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hpcrun.sites.site_model import Site
     from hpcrun.sites.source import SiteSource
 
-_MAX_LISTED_FILES = 9  # in a hint
+_MAX_LISTED_FILES = 9  # maximum number of files listed in a hint
 
 
 @frozen
@@ -102,7 +102,7 @@ def _site_file_path(name: str) -> Path | None:
 
 
 def _with_slash(path: Path) -> str:
-    """Return a path in a form that --site does not take for a name."""
+    """Return a path in a form that --site does not mistake for the name of a site."""
     return str(path) if str(path).startswith(("/", "../", "~")) else f"./{path}"
 
 
@@ -196,7 +196,7 @@ def site_from_record(values: dict[str, Any]) -> LoadedSite:
         values: The table ``site`` of ``job.json``.
 
     Raises:
-        HpcrunError: Another version of hpcrun wrote the record, with site keys that this version does not have.
+        HpcrunError: A different version of hpcrun wrote the record, with site keys that this version does not have.
     """
     try:
         return LoadedSite(_validate_cached(values, {}), "as the job's record has it", {})
@@ -225,8 +225,8 @@ def select_site(site_option: str | None = None) -> tuple[str, str]:
 def load_selected_site(site_option: str | None = None, *, include_unallowed: bool = False) -> LoadedSite:
     """Load the site that `select_site` selects.
 
-    Project files that the user has not allowed are ignored; a site that was named explicitly and has such a file is
-    refused.
+    Project files that the user has not allowed are ignored; a site with a file that is not allowed is refused if it was
+    named explicitly.
 
     Args:
         site_option: The value of ``--site``.

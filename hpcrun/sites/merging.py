@@ -29,7 +29,7 @@ def parse_site_file(file: Path) -> dict[str, Any]:
 
 
 def _advise_on_characters(file: Path) -> str:
-    """Return advice on characters or words of other formats in a site file; empty if there are none."""
+    """Return advice on characters or words in a site file that are not TOML; empty if there are none."""
     text = file.read_text(encoding="utf-8", errors="replace")
     if text.startswith("\ufeff"):
         return "the file begins with a byte order mark: save it as UTF-8 without BOM"
@@ -91,7 +91,7 @@ def unknown_site_error(name: str, files_by_site: dict[str, list[Path]], location
     """
     if (unused := project.find_unused_project()) and (unused.folder / f"{name}.toml").is_file():
         return project.not_allowed_error(unused)
-    stem = name.removesuffix(".toml").rpartition("/")[2]  # of extends = "./slurm.toml"
+    stem = name.removesuffix(".toml").rpartition("/")[2]  # as in extends = "./slurm.toml"
     closest_name = stem if stem in files_by_site else closest_match(name, list(files_by_site))
     suggestion = f"did you mean {closest_name}? hpcrun site list has all sites" if closest_name else ""
     hint = suggestion or f"known sites: {', '.join(sorted(files_by_site))}"

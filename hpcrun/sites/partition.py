@@ -26,7 +26,7 @@ LEVELS = {"partitions": "partition", "qos": "QoS", "constraints": "constraint", 
 """Tables of a site file with settings for some jobs, and the noun for messages; later tables override earlier ones."""
 
 
-def matching_levels(
+def matching_tables(
     names: Mapping[str, Iterable[str]], resources: Resources | RecordedResources
 ) -> list[tuple[str, str]]:
     """Return the keys of the tables whose settings a job gets; later tables override earlier ones.

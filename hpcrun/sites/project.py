@@ -23,7 +23,7 @@ class UnusedProject:
 
     Attributes:
         folder: The layer's folder.
-        refused_files: Why each refused file is not used, by its path in the folder.
+        refused_files: The reason why each refused file is not used, by its path in the folder.
         has_allowed_files: Whether the user has allowed some of the files before.
     """
 
@@ -76,7 +76,7 @@ def require_unchanged() -> None:
     """Refuse a job if a file of this project has changed since the user allowed it.
 
     Raises:
-        NotAllowedError: The message contains the files, and the command that allows them.
+        NotAllowedError: A file has changed; the message contains the files, and the command that allows them.
     """
     if (project := find_unused_project()) and project.has_allowed_files:
         raise not_allowed_error(project)

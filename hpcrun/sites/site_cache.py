@@ -50,7 +50,7 @@ def write_site(key: str, site: Site) -> None:
 
 
 def _cache_file(key: str) -> Path:
-    """Return the file of a key; it contains the key, because other keys may have the same checksum."""
+    """Return the cache file of a key; the file contains the key, because other keys may have the same checksum."""
     return paths.user_cache_folder("sites") / f"{crc32(key.encode(errors='surrogateescape')):08x}.json"
 
 

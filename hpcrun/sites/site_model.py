@@ -13,7 +13,7 @@ from hpcrun.frozen import frozen
 from hpcrun.launchers import custom
 from hpcrun.resources import Resources, require_sbatch_option
 from hpcrun.sites.limits import FORBID_UNKNOWN_KEYS, Limits
-from hpcrun.sites.partition import LEVELS, Partition, common_settings, matching_levels, unequal_keys
+from hpcrun.sites.partition import LEVELS, Partition, common_settings, matching_tables, unequal_keys
 from hpcrun.sites.software_tables import Conda, Container, Spack
 from hpcrun.sites.tables import (
     Cuda,
@@ -191,13 +191,13 @@ class Site:
         """The site key that selects the jobs' Python; ``python`` if no key is set."""
         return "python" if self.python or not self.activation_keys else self.activation_keys[0]
 
-    def matching_levels(self, resources: Resources) -> list[tuple[tuple[str, str], Partition]]:
+    def matching_tables(self, resources: Resources) -> list[tuple[tuple[str, str], Partition]]:
         """Return the key and content of each table whose settings a job gets; later tables override earlier ones.
 
         Args:
             resources: The job's resources, with one partition at most.
         """
-        keys = matching_levels({table: getattr(self, table) for table in LEVELS}, resources)
+        keys = matching_tables({table: getattr(self, table) for table in LEVELS}, resources)
         return [((table, name), getattr(self, table)[name]) for table, name in keys]
 
     def resolve(self, resources: Resources) -> ResolvedSite:
@@ -255,13 +255,13 @@ class Site:
         return [replace(resources, partition=name or None) for name in names]
 
     def _apply(self, resources: Resources) -> Site:
-        return reduce(lambda site, one: one[1].apply_to(site), self.matching_levels(resources), self)
+        return reduce(lambda site, one: one[1].apply_to(site), self.matching_tables(resources), self)
 
     def check(self, resources: Resources) -> None:
         """Refuse resources that exceed the limits of the site or of a requested partition.
 
         Raises:
-            HpcrunError: The message contains all exceeded limits and all missing options.
+            HpcrunError: The job exceeds limits or lacks options; the message contains all of these limits and options.
         """
         faults = [fault for one in self.split_partitions(resources) for fault in self.find_violations(one)]
         faults += [(fault, "leave it out") for fault in self._forbidden_options(resources)]
@@ -272,7 +272,7 @@ class Site:
 
     def find_violations(self, resources: Resources) -> list[tuple[str, str]]:
         """Return the violated limits of the site, partition, QoS, constraint and account of a job, each with a hint."""
-        levels = self.matching_levels(resources)
+        levels = self.matching_tables(resources)
         origins = {
             limit: f"{LEVELS[table]} {name}" for (table, name), level in levels for limit in level.declared_limits
         }

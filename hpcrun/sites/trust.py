@@ -34,7 +34,8 @@ def require_trusted(loaded_site: LoadedSite) -> None:
         loaded_site: The site and its files.
 
     Raises:
-        NotAllowedError: The message contains each file, the reason, and the command that allows it.
+        NotAllowedError: A file is not trusted; the message contains each file, the reason, and the command that allows
+            it.
     """
     _raise_not_allowed(
         [(source, why) for source in loaded_site.sources if (why := refusal_reason(source))], loaded_site.site.name
@@ -45,14 +46,15 @@ def require_trusted_template(source: SiteSource) -> None:
     """Refuse a template that is not trusted.
 
     Raises:
-        NotAllowedError: The message contains the file, the reason, and the command that allows it.
+        NotAllowedError: The template is not trusted; the message contains the file, the reason, and the command to
+            allow it.
     """
     if why := refusal_reason(source):
         _raise_not_allowed([(source, why)], None)
 
 
 def refusal_reason(source: SiteSource) -> str | None:
-    """Return why a file is not trusted; None if it is trusted."""
+    """Return the reason why a file is not trusted; None if it is trusted."""
     if source.file.parent in {paths.shipped_folder("site-configs"), paths.shipped_folder("templates")}:
         return None  # a user who can write these files can also change hpcrun
     from hpcrun import write_access
@@ -110,7 +112,10 @@ def read_allowed_text(file: Path) -> str | None:
 
 
 def list_allowed() -> list[dict[str, Any]]:
-    """Return the allowed owners, then the allowed files: ``owner`` or ``file``, and the time as ``allowed``."""
+    """Return the allowed owners, then the allowed files.
+
+    Each table has ``owner`` or ``file``, and the time ``allowed``.
+    """
     allowed_items = [{"owner": one["name"], "allowed": one["allowed"]} for one in _read_owners()]
     for record in sorted(_record_folder().glob("*.json")):
         with suppress(OSError, ValueError, KeyError):
@@ -175,7 +180,7 @@ def _record_folder() -> Path:
 
 
 def _record_file(file: Path) -> Path:
-    import hashlib  # takes 3 ms, and few commands need it
+    import hashlib  # this import takes 3 ms, and few commands need it
 
     return _record_folder() / f"{hashlib.sha256(bytes(file)).hexdigest()[:32]}.json"
 

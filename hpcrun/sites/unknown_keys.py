@@ -65,7 +65,7 @@ def describe_unknown_key(path: tuple[str, ...], value: Any) -> str:
 
 
 def _advise_on_table(unknown_key: str, value: dict[str, Any]) -> str:
-    """Return where the keys of an unknown table at the top level belong; empty if that is unclear."""
+    """Return advice on where the keys of an unknown top-level table belong; empty if this is unclear."""
     if _has_keys_of_defaults(unknown_key, value):
         return "its keys belong to [defaults]"
     if unknown_key == "gpus":

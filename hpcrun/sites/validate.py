@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_SITE_ADAPTER = TypeAdapter(Site)  # building it takes longer than validating a site
+_SITE_ADAPTER = TypeAdapter(Site)  # building the adapter takes longer than validating a site
 
 
 def validate(values: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> Site:
@@ -32,7 +32,8 @@ def validate(values: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> Si
         origins: The file of each value, by its key path.
 
     Raises:
-        HpcrunError: The message contains the file, line, key, value, valid values and closest valid name of each fault.
+        HpcrunError: A value is not valid; the message contains the file, line, key, value, valid values and closest
+            valid name of each fault.
     """
     try:
         return _SITE_ADAPTER.validate_python(values)

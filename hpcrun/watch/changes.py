@@ -24,7 +24,7 @@ MAX_RANKS = 8
 
 
 class ChangeReporter:
-    """Reports each change of a job once."""
+    """A reporter of a job's changes, which reports each change once."""
 
     def __init__(self) -> None:
         self._state: tuple[str | None, ...] = ()

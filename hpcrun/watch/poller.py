@@ -27,7 +27,7 @@ class PollResult:
 
     Attributes:
         row: The job's row of ``hpcrun status``.
-        explanation: Explanation of why the job is pending; None if the job is not pending.
+        explanation: The explanation why the job is pending; None if the job is not pending.
         query_time: The time of the query, by `time.monotonic`.
     """
 

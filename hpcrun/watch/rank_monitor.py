@@ -38,8 +38,8 @@ class RankStatus:
         heartbeat: The rank's latest heartbeat.
         age: The age of the heartbeat in s.
         trouble: ``silent`` without a recent heartbeat; ``awaited`` if other ranks wait for this rank; ``waiting`` if
-            all live ranks wait for each other; ``slow`` if the rank delays each step; else empty. Empty otherwise.
-        description: The trouble as text, with the line of the script that the rank executes.
+            all live ranks wait for each other; ``slow`` if the rank delays each step; empty otherwise.
+        description: The problem as text, with the line of the script that the rank executes.
     """
 
     heartbeat: Heartbeat
@@ -49,7 +49,7 @@ class RankStatus:
 
 
 class RankMonitor:
-    """Observes the ranks of one job.
+    """A monitor of the ranks of one job.
 
     Args:
         directory: The run directory.
@@ -92,10 +92,10 @@ class RankMonitor:
 
 
 def classify_ranks(ranks: Sequence[RankStatus]) -> list[RankStatus]:
-    """Return the status of each rank, with its trouble if any.
+    """Return the status of each rank, with its problem if any.
 
     Args:
-        ranks: All ranks of a running job, without troubles.
+        ranks: All ranks of a running job, with empty `trouble`.
     """
     live_ranks = [rank for rank in ranks if not rank.heartbeat.ended and not _is_silent(rank)]
     own_step_times = [rank.heartbeat.own_seconds for rank in live_ranks if rank.heartbeat.own_seconds > 0]
@@ -132,7 +132,7 @@ def _classify(rank: RankStatus, median_time: float, *, has_stalled: bool, is_dea
 
 
 def sort_by_trouble(ranks: Sequence[RankStatus]) -> list[RankStatus]:
-    """Sort ranks by severity of their trouble, then by computing time per step, longest first.
+    """Sort ranks by severity of their problems, then by computing time per step, longest first.
 
     Args:
         ranks: The result of `classify_ranks`.

@@ -47,7 +47,7 @@ class WatchState:
         row: The job's row of ``hpcrun status``; None until the scheduler has answered.
         finished: Whether the state of the job is final.
         elapsed: The run time in s; None if unknown.
-        explanation: Why the job is pending; None if the job is not pending.
+        explanation: The explanation why the job is pending; None if the job is not pending.
         epochs: The lines of ``metrics.jsonl``.
         progress: The progress of the training.
         ranks: The status of each rank; empty if the job is not running.
@@ -106,7 +106,7 @@ class WatchState:
 
 
 class Watcher:
-    """Observes one job; a context manager that stops polling when it exits.
+    """An observer of one job; as a context manager, it stops polling on exit.
 
     Args:
         run: The job's run directory.

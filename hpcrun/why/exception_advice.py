@@ -3,7 +3,7 @@
 The files are read in the order of their names; the first entry that matches is used. An entry has ``advice`` and
 
 - ``pattern``: a regular expression of the exception's type and message; ``advice`` may quote its named groups,
-- ``library``: a regular expression of the file, normally of a library, that raised it,
+- ``library``: a regular expression of the file, normally of a library, that raised the exception,
 - ``code``: a regular expression of the user's line of code, or several of them.
 
 Entries of files with ``general = true`` match only a type or a library. Entries for the message of the exception or of

@@ -62,7 +62,10 @@ class JobFacts:
 
     @property
     def reason(self) -> str:
-        """The reason code of a pending job, without details in brackets or after a comma; else why the job ended."""
+        """The reason code of a pending job, or the reason why the job ended.
+
+        The reason code has no details in brackets or after a comma.
+        """
         reason = self.job_state.reason
         return reason_code(reason) if self.state == "PENDING" else reason
 

@@ -35,7 +35,7 @@ _RANK_PREFIX = re.compile(
 _PREFIX_START = re.compile(r"^(?:[\[(]|[ ]{0,4}: )", re.MULTILINE)
 """Matches the beginning of a line that may have a rank prefix, in a condensed log."""
 _LABELLED_TRACEBACK = re.compile(r"^[^\s─].*traceback \(most recent call last\):(?: \(rank \))?$", re.MULTILINE)
-"""A labelled line of a condensed log."""
+"""Matches a labelled line of a condensed log."""
 _LABELS = (
     re.compile(r"^(\S.{0,78}?)Traceback \(most recent call last\):(?: \(RANK \d+\))?$", re.MULTILINE),
     re.compile(r'^(\S.{0,78}?)  File "', re.MULTILINE),
@@ -57,7 +57,7 @@ _WARNING = re.compile(
         |\S+:[ ][Ww]arning:[ ].*  # libibverbs, bash, srun
         |(?!srun:|\w+(?:Error|Exception):).*
             (?:\bretrying[ ](?:in|request)\b|,[ ]retrying$|[ ]entering[ ]retry[ ]loop|\btrying[ ]\S+[ ]instead).*
-        |\S*/\.(?:bash|profile|cshrc|zsh|turing|login)\w*:[ ]line[ ]\d+:[ ].*  # start files of the shell
+        |\S*/\.(?:bash|profile|cshrc|zsh|turing|login)\w*:[ ]line[ ]\d+:[ ].*  # the shell's startup files
         |Failed[ ]to[ ]query[ ]server:.*  # timedatectl
         |on[ ]\S+[ ]does[ ]not[ ]start[ ]its[ ]program:[ ].*  # rank.bash, after its rank prefix
     )$""",
@@ -84,14 +84,14 @@ _HYDRA_REPORT = re.compile(
 """Matches lines that MPICH's mpiexec writes when it ends the ranks and proxies of a job."""
 
 _HYDRA_MARKS = ("=   ", "YOUR APPLICATION ", "This typically ", "Please see the FAQ ", "[proxy:", "[mpiexec@")
-"""A log with such lines contains at least one of these texts."""
+"""If a log contains none of these texts, `_HYDRA_REPORT` matches none of its lines."""
 
 _WARNING_MARKS = (
     "-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:", " (ignored)",
     " does not start its program: ", "[w", "[i", "w tensorflow/", "i tensorflow/", "retry", "/.bash",
     "/.profile", "/.cshrc", "/.zsh", " instead", "failed to query server",
 )  # fmt: skip
-"""A condensed log with labelled lines contains at least one of these texts."""
+"""If a condensed log contains none of these texts, `_WARNING` matches none of its lines."""
 
 
 @frozen

@@ -2,8 +2,8 @@
 
 The tables in ``messages`` are read in the order of their file names; the first entry whose ``pattern`` matches is used.
 Files with ``kind = "system"`` contain errors of the operating system, networks and GPUs. Files with ``kind = "words"``
-contain words that may be part of a path, so they are not searched for in paths; those of ``kind = "codes"`` have this
-meaning only in messages of compiled programs, and another one in exceptions of Python.
+contain words that may be part of a path, so they are not searched for in paths; words in files with ``kind = "codes"``
+have this meaning only in messages of compiled programs, and a different meaning in Python exceptions.
 """
 
 from __future__ import annotations

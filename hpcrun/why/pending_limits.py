@@ -40,7 +40,7 @@ class PendingLimits:
 
     Attributes:
         evidence: The limits that the job exceeds, and the nodes that are unavailable.
-        hint: A request that fits the limits; empty if no limit is exceeded.
+        hint: A request within the limits; empty if no limit is exceeded.
         is_impossible: Whether no node of the job's partition can ever run the job.
     """
 
@@ -105,7 +105,7 @@ def _exceeds(requested_amounts: dict[str, str], name: str, maximum: str) -> bool
 def _describe_nodes(
     facts: JobFacts, slurm: SlurmClient, resources: Resources, partitions: list[SlurmPartition]
 ) -> Iterator[Evidence]:
-    """Yield why nodes do not run jobs: nodes that the job or Slurm's reason names, else nodes of the partition."""
+    """Yield evidence of unavailable nodes: nodes that the job or Slurm's reason names, else nodes of the partition."""
     if not _NODE_REASONS.fullmatch(facts.reason):
         return
     named_nodes = _UNAVAILABLE_NODES.search(facts.job_state.reason)

@@ -1,6 +1,6 @@
 """Proposals of changes to a failed job's request, for ``hpcrun resubmit --fix``: more time or memory, other nodes.
 
-A signature with the key ``change`` names what to change: ``time``, ``memory`` or ``exclude``.
+A signature with the key ``change`` names the value to change: ``time``, ``memory`` or ``exclude``.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _propose(explanation: Explanation) -> Proposal | None:
 def _raise_time_limit(explanation: Explanation, resources: Resources, _diagnosis: Diagnosis) -> dict[str, str] | None:
     try:
         limit = max(parse_time(time) for time in (explanation.state.limit, resources.time) if time)
-    except ValueError:  # Slurm answered in another format, or not at all
+    except ValueError:  # Slurm did not answer, or its answer has an unknown format
         return None
     longest_time = parse_time(_find_partition(explanation.run, resources).max_time or "UNLIMITED")
     time = min(ceil(limit * RETRY_FACTOR / 60) * 60, longest_time) if limit < inf else inf

@@ -78,14 +78,14 @@ class PythonError:
 
     @property
     def is_uninformative(self) -> bool:
-        """Whether the message does not name the cause; then earlier messages and warnings may be more informative."""
+        """Whether the message does not name the cause, so that earlier messages may be more informative."""
         return self.error.endswith((": Graph execution error:", "root error(s) found."))
 
     @property
     def kind(self) -> str:
-        """``own``: the program's error; ``peer``: a report that a rank failed; ``wrapper``: that a process failed.
+        """``own``: the program's error; ``peer``: a report of a failed rank; ``wrapper``: a report of a failed process.
 
-        ``ignored`` for an exception that Python ignored, as in a destructor.
+        ``ignored``: Python ignored the exception, as in a destructor.
         """
         if self.ignored and not self.in_thread:
             return "ignored"

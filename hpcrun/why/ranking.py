@@ -34,7 +34,7 @@ DECISIVE_STATES = frozenset({"BOOT_FAIL", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPT
 """States that are more decisive than any exception."""
 
 ENDED_BY_LIMIT = frozenset({"DEADLINE", "TIMEOUT"})
-"""States that are more decisive than messages, but less than an exception, after which the job may have hung."""
+"""States that are more decisive than messages, but less than an exception, because the job may have hung after it."""
 
 _EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b: ")
 _OFTEN_CAUGHT_EXCEPTION = re.compile(
@@ -56,7 +56,7 @@ def find_diagnoses(name: str, facts: JobFacts, *, is_healthy: bool = False) -> l
     Args:
         name: The name of the table.
         facts: The facts about the job.
-        is_healthy: Whether the job runs or completed: then only signatures with ``always`` apply.
+        is_healthy: Whether the job runs or completed, so that only signatures with ``always`` apply.
     """
     matched_signatures = _find_matches(name, facts, is_healthy=is_healthy, warnings=is_healthy)
     error = facts.python_error
@@ -147,7 +147,7 @@ def _is_ignored(match: Match, facts: JobFacts) -> bool:
 def _is_before_training(match: Match, facts: JobFacts) -> bool:
     """Return whether a message precedes the program's exception in a log, and another log shows progress.
 
-    stderr and stdout are two files, so that no line of the training may be between the message and the exception.
+    stderr and stdout are two files, so there may be no line of the training between the message and the exception.
     """
     error = facts.python_error
     if not (error and error.kind == "own" and match.line and match.line[0] == error.log):
@@ -204,7 +204,7 @@ def _is_earlier(match: Match, facts: JobFacts) -> bool:
 
 
 def _is_handled(match: Match, facts: JobFacts) -> bool:
-    """Return whether a message is of an exception that programs often catch, and another exception followed."""
+    """Return whether a message belongs to an exception that programs often catch, and a later exception followed."""
     error = facts.python_error
     if not (error and error.kind == "own" and match.line and match.line[0] == error.log):
         return False

@@ -17,7 +17,7 @@ An entry of a table has
 - ``brief``: a few words for tables, if Slurm's reason alone identifies the cause;
 - ``general = true``: ignored if a more specific signature matches; only the first general match counts;
 - ``root = true``: listed before the last exception, because this cause leads to many exceptions;
-- ``hang = true``: listed first if the job reached its time limit, as the cause of that, unless the program made
+- ``hang = true``: listed first if the job reached its time limit, as the cause of the timeout, unless the program made
   progress after the message;
 - ``hint = true``: listed after all other causes, because it is often harmless or a consequence;
 - ``change``: the value of the request to change: ``time``, ``memory`` or ``exclude`` (`hpcrun.why.proposal`);
@@ -76,7 +76,7 @@ class Diagnosis:
     nodes: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("summary", "fix", "cause"):  # they quote logs and code
+        for name in ("summary", "fix", "cause"):  # these texts quote logs and code, which may contain secrets
             object.__setattr__(self, name, mask(getattr(self, name)))
 
 

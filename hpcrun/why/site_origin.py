@@ -9,7 +9,7 @@ from hpcrun import paths
 from hpcrun.jobs import safe_reading
 from hpcrun.jobs.run_files import SiteOrigins
 from hpcrun.provenance.record import FOLDER
-from hpcrun.sites.partition import matching_levels
+from hpcrun.sites.partition import matching_tables
 
 if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
@@ -27,7 +27,7 @@ def find_origin(run: Run, key: str) -> str:
     tables: dict[str, dict[str, None]] = {}
     for table, name, _ in (known.split(".", 2) for known in recorded_origins if known.count(".") > 1):
         tables.setdefault(table, {})[name] = None
-    levels = [f"{table}.{name}." for table, name in reversed(matching_levels(tables, run.spec.resources))]
+    levels = [f"{table}.{name}." for table, name in reversed(matching_tables(tables, run.spec.resources))]
     for name in (key, key.partition(".")[0]):
         for level in (*levels, ""):
             origins = (

@@ -105,7 +105,7 @@ def describe_pending(run: Run, job: PendingJob, *, count_jobs_ahead: bool) -> li
 
 
 def _count_jobs_ahead(run: Run, partition: str, priority: str) -> int | None:
-    """Return the number of pending jobs with a higher priority, or an equal one and a lower id; None if unknown."""
+    """Return the number of pending jobs with a higher priority, or equal priority and a lower id; None if unknown."""
     table = ("squeue", "--noheader", "--states=PENDING", f"--partition={partition}", "--format=%Q|%i")
     rows = _query_table(run, 2, *table)
     jobs = [(-int(value), int(found[0])) for value, job in rows if value.isdigit() and (found := re.match(r"\d+", job))]

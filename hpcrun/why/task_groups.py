@@ -65,7 +65,7 @@ class TaskGroup:
 
 
 def group_tasks(explanations: Iterable[Explanation]) -> list[TaskGroup]:
-    """Group tasks by their explanations; groups of failed tasks come first, then of pending tasks; large groups first.
+    """Group tasks by their explanations; groups of failed tasks come first, then pending tasks; large groups first.
 
     Args:
         explanations: The explanation of each task of a sweep, in order.

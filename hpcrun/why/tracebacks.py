@@ -58,7 +58,8 @@ _DETAIL_LINE = re.compile(
 _MESSAGE_CONTINUATION = re.compile(r"^(?:Exception encountered: |Layer '.*' expected|Original error was: )")
 """Matches the beginning of another paragraph of an exception's message."""
 _VALIDATION_ERROR = re.compile(r"\b\d+ validation errors? for \S+\s*$")
-_LINE_MARKS = ('File "', "Traceback (", "exception")  # a line of a traceback, or between two, contains one of them
+# a line without a marker neither begins a traceback nor joins two
+_TRACEBACK_MARKERS = ('File "', "Traceback (", "exception")
 _RANK_LABEL = re.compile(r"^(?:\S+: )?\[rank\d+\]:")
 _UNINFORMATIVE_LINE = re.compile(
     r"^(?:$|Detected at node .*|Node: .*|\[\[\{\{.*|File \".*|Stack trace for op definition:.*|=+$"
@@ -93,11 +94,11 @@ def _parse(log: Log) -> list[PythonError]:
     cancellation_index = len(lines)
     if "CANCELLED" in log.text:
         cancellation_index = next((n for n, line in enumerate(lines) if _CANCELLED_LINE.match(line)), len(lines))
-    starts = [start for mark in _LINE_MARKS if (start := log.text.find(mark)) >= 0]
+    starts = [start for mark in _TRACEBACK_MARKERS if (start := log.text.find(mark)) >= 0]
     index = log.text.count("\n", 0, min(starts)) if starts else len(lines)
     while index < len(lines):
         line = lines[index]
-        if not any(mark in line for mark in _LINE_MARKS):
+        if not any(mark in line for mark in _TRACEBACK_MARKERS):
             index += 1
             continue
         if link := _CHAIN_SEPARATOR.match(_GROUP_MARK.sub("", line)):
@@ -209,7 +210,7 @@ def _find_operation(text: str) -> str:
 
 
 def _find_invalid_value(lines: list[str], index: int) -> str:
-    """Return the name of the first invalid value, and why it is invalid, from the message of a pydantic error."""
+    """Return the name of the first invalid value, and the reason why it is invalid, from a pydantic error message."""
     following_lines = [line.split(" [type=")[0] for line in lines[index + 1 : index + 3]]
     reason_index = next((n for n, line in enumerate(following_lines) if line[:1].isspace()), len(following_lines) - 1)
     return ": ".join(line.strip() for line in following_lines[: reason_index + 1])

@@ -35,7 +35,7 @@ def check_templates(files: Mapping[str, SiteSource]) -> None:
 
 
 def show_change(change: Change) -> dict[str, SiteSource]:
-    """Show the differences between a layer's new files and those in use, and warnings on new and changed files.
+    """Show the differences between a layer's new files and the files in use, and warnings about new and changed files.
 
     Returns:
         The new files, by their paths relative to the layer's folder.

@@ -76,7 +76,8 @@ def require_parsable(loaded_site: LoadedSite, resolved_site: Site) -> None:
         resolved_site: The site, resolved for the job.
 
     Raises:
-        HpcrunError: The message contains the key, its file and line, and the invalid bash line.
+        HpcrunError: Bash cannot parse a line; the message contains the line, its key, and the key's file and line
+            number.
     """
     for name in ("setup", "teardown"):
         lines = getattr(resolved_site, name)

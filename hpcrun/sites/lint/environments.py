@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def unused_python_environment(site: Site) -> Iterator[Finding]:
-    """Warn of a Python environment that no job uses, because the key ``python`` names another interpreter."""
+    """Warn of a Python environment that no job uses, because the key ``python`` names a different interpreter."""
     python_keys = [key for key in site.activation_keys if not key.startswith("spack")]
     if site.python and "/" in site.python and python_keys:
         key = python_keys[0]

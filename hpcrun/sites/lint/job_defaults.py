@@ -53,7 +53,7 @@ def defaults_beyond_limits(site: Site) -> Iterator[Finding]:
 
 
 def defaults_for_another_partition(site: Site) -> Iterator[Finding]:
-    """Warn of a partition whose defaults select another partition."""
+    """Warn of a partition whose defaults select a different partition."""
     for name, partition in site.partitions.items():
         if partition.defaults.partition not in {None, name}:
             yield finding_at(
@@ -72,12 +72,12 @@ def sbatch_option_with_key(site: Site) -> Iterator[Finding]:
     for key, option in options:
         name = option.removeprefix("--").partition("=")[0]
         fix = _EQUIVALENT_KEYS.get(name)
-        # no option reverts --exclusive
+        # no option undoes --exclusive
         if name.replace("-", "_") in Resources.__dataclass_fields__ and name not in {"job-name", "exclusive"}:
             fix = f"set defaults.{name.replace('-', '_')}: users can then override it with --{name}"
         elif name in _SET_BY_HPCRUN:
             fix = "remove it: hpcrun sets it for each job"
-        if fix and not (name == "gres" and "gpu" not in option):  # --gres may also request other resources than GPUs
+        if fix and not (name == "gres" and "gpu" not in option):  # --gres may also request resources other than GPUs
             yield finding_at(key, f"sbatch option {option} is set by hpcrun", fix)
 
 

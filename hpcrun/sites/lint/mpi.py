@@ -9,7 +9,7 @@ from hpcrun import launchers
 from hpcrun.errors import HpcrunError
 from hpcrun.scheduler import find_scheduler
 from hpcrun.sites.lint.levels import finding_at, iterate_levels
-from hpcrun.sites.partition import LEVELS, matching_levels
+from hpcrun.sites.partition import LEVELS, matching_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +112,7 @@ def require_matching_launcher(
         resources: The job's resources.
 
     Raises:
-        HpcrunError: The message contains the key, and its file and line.
+        HpcrunError: The launcher does not support the MPI library; the message contains the key, and its file and line.
     """
     site = resolved_site if launcher == resolved_site.launcher_name else replace(resolved_site, launcher=launcher)
     findings = [*_check_launcher(site, ("launcher",))]
@@ -120,7 +120,7 @@ def require_matching_launcher(
         findings += mismatched_mpi_type(site)
     for finding in findings:
         names = {table: tuple(getattr(resolved_site.declared, table)) for table in LEVELS}
-        keys = [(*level, *finding.key) for level in reversed(matching_levels(names, resources))]
+        keys = [(*level, *finding.key) for level in reversed(matching_tables(names, resources))]
         key = next((key for key in keys if key in loaded_site.origins), finding.key)
         location = loaded_site.find_origin(key) or f"site {site.name}"
         raise HpcrunError(f"{location}: {finding.what}", hint=finding.fix)
