@@ -7,10 +7,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs.states import UNFINISHED_STATES
 from hpcrun.jobs.submission_records import write_refusal, write_submission
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.schedulers.refusals import explain_refusal
-from hpcrun.schedulers.slurm_client import SlurmClient
+from hpcrun.schedulers.slurm_client import SlurmClient, array_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,9 +29,14 @@ _NO_REPLY = re.compile("timed out|Zero Bytes|Unable to contact slurm controller"
 def run_sbatch(run: Run) -> str:
     """Submit the script of a run, and return the output of sbatch.
 
+    A run with a job id is resumed, unless a job in the queue already continues it: sbatch may have submitted that job
+    without an answer. Then the output is the id of that job.
+
     Raises:
         HpcrunError: sbatch refused the job, is not installed, or did not answer.
     """
+    if run.job_id and (queued_job_id := _find_queued_job(run)):
+        return queued_job_id
     try:
         result = SlurmClient(_find_slurm_conf(run)).request(submission_command(run))
     except HpcrunError as error:
@@ -104,6 +110,26 @@ def _find_slurm_conf(run: Run) -> str | None:
     return run.slurm_conf if run.job_id else run.spec.site.slurm_conf
 
 
+def _find_queued_job(run: Run) -> str | None:
+    """Return the id of a job in the queue that starts the script of a run, and is none of the run's known jobs.
+
+    Raises:
+        HpcrunError: Slurm does not answer.
+    """
+    rows = SlurmClient(run.slurm_conf).query_queue()
+    if rows is None:
+        hint = f"{prefix_slurm_conf(run.slurm_conf, 'squeue --me')} may say why"
+        message = f"Slurm does not answer: another job may continue {run.directory} already"
+        raise HpcrunError(message, hint=hint, exit_code=1)
+    scripts = [f"{directory}/job.sh" for directory in (run.sweep or run).path_variants]
+    task, known_ids = str(run.task_number) if run.sweep else "", run.job_ids()
+    for job_id, state, *_, command in rows:
+        is_script_of_run = command in scripts and job_id.partition("_")[2] == task
+        if is_script_of_run and state in UNFINISHED_STATES and job_id not in known_ids:
+            return array_id(job_id)
+    return None
+
+
 def _record_refusal(run: Run, reason: str) -> None:
     """Record why there is no job; a run that cannot be resumed keeps its earlier job."""
     if not run.job_id:
@@ -121,6 +147,8 @@ def _explain_failure(run: Run, result: CommandResult) -> tuple[HpcrunError, str]
     if result.code is None or result.code < 0 or _NO_REPLY.search(message):
         details = message or f"signal {-(result.code or 0)} ended sbatch"
         hint = f"the job may exist in spite of this error: hpcrun status {run.directory}"
+        if run.job_id:
+            hint += " shows it once it starts; hpcrun resume does not submit it twice"
         return HpcrunError(f"Slurm did not confirm the submission: {details}", hint=hint, exit_code=1), ""
     message = "; ".join(line.strip() for line in message.splitlines() if line.strip())
     meaning = explain_refusal(message, run.spec.resources.to_resources(), SlurmClient(conf))

@@ -8,6 +8,9 @@ from submitit.core.core import PicklingExecutor
 import hpcrun
 from hpcrun.jobs.runs import Run
 
+PENDING = ("PENDING", "Priority", "", "0:00", "1:00")
+TIMED_OUT = "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1"
+
 
 @pytest.fixture
 def failed_run(fake_slurm):
@@ -65,6 +68,34 @@ def test_a_task_of_a_sweep_resumes_alone(fake_slurm, cli):
     assert fake_slurm.calls("sbatch")[-1].endswith(f"/7_1_0_log.err --array=1 {sweep}/job.sh")
     assert [Run(task.directory).job_id for task in tasks] == ["7_0", "12_1"]
     assert (tasks[1].directory / "12_submission.sh").read_bytes() == (sweep / "job.sh").read_bytes()
+
+
+@pytest.mark.parametrize("task", ["", "_1"])
+def test_a_resumed_job_without_an_answer_is_not_submitted_twice(fake_slurm, cli, task):
+    (fake_slurm.folder / "id").write_text("7")
+    jobs = hpcrun.submit(None, ["a.out"], site="slurm", sweep={"n": [1, 2]} if task else None)
+    job = jobs[1] if task else jobs
+    fake_slurm.write_exit_record(job, code=1)
+    fake_slurm.set_queue()
+    fake_slurm.replace_command("sbatch", TIMED_OUT)
+    code, _, err = cli("resume", f"7{task}")
+    assert (code, "hpcrun resume does not submit it twice" in err) == (1, True), err
+    assert (Run(job.directory).job_id, Run(job.directory).refusal) == (f"7{task}", None)
+    count = len(fake_slurm.calls("sbatch"))
+    script = f"{job.directory.parent if task else job.directory}/job.sh"
+    ended = ("7" + task, "COMPLETING", "None", "n1", "1:00", "1:00", script)
+    others = [("11_0", *PENDING, script), ("13" + task, "FAILED", "None", "n1", "1:00", "1:00", script)]
+    fake_slurm.set_queue(ended, *others, (f"12{task}", *PENDING, script))
+    assert json.loads(cli("resume", str(job.directory), "--json")[1])["job_id"] == f"12{task}"
+    assert (Run(job.directory).job_id, len(fake_slurm.calls("sbatch"))) == (f"12{task}", count)
+    assert (job.directory / f"12{task}_0_log.out").is_symlink()
+
+
+def test_nothing_is_resumed_while_the_queue_is_unknown(fake_slurm, cli, failed_run):
+    fake_slurm.stop_responding()
+    code, _, err = cli("resume", "9")
+    assert (code, "Slurm does not answer: another job may continue" in err) == (1, True), err
+    assert (len(fake_slurm.calls("sbatch")), Run(failed_run.directory).job_id) == (1, "9")
 
 
 def test_a_refused_run_keeps_its_job(fake_slurm, cli, failed_run):
