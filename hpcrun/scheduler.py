@@ -91,7 +91,7 @@ class Scheduler(ABC):
 
     def executor(self, run: Run) -> Any:
         """Return the submitit executor of a run; its method ``submit_script()`` submits the run."""
-        return import_module("hpcrun.schedulers.executors").ScriptExecutor(run.directory)
+        return import_module("hpcrun.schedulers.executors").ScriptExecutor(run)
 
     @abstractmethod
     def submit(self, run: Run) -> str:

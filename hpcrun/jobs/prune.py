@@ -26,8 +26,9 @@ RESULT_FILES = frozenset({
 SWEEP_FILES = RESULT_FILES | {"code", "cuda", "logs", "shell"}
 """The files that hpcrun writes into the directory of a sweep, besides the directories of its tasks."""
 
-_SLOT_LOCK = re.compile(r"\.place-\d+")
-"""Lock files that limit how many tasks of a local sweep run at once, see ``hpcrun_await_turn`` in local.bash."""
+_TEMPORARY_FILE = re.compile(r"\.place-\d+|\.submission_file_\w+\.sh")
+"""Lock files that limit how many tasks of a local sweep run at once, see ``hpcrun_await_turn`` in local.bash; the file
+that submitit leaves if it is killed during a submission."""
 
 
 def find_obstacle(run: Run) -> str | None:
@@ -169,7 +170,8 @@ def _remove_sweep(sweep: Run) -> str | None:
         return f"{sweep.directory} is left: {obstacle}"
     with _open_run_directory(sweep) as folder:
         removable_names = SWEEP_FILES | {f"{sweep.job_id}_submission.sh"}
-        names_to_remove = [name for name in os.listdir(folder) if name in removable_names or _SLOT_LOCK.fullmatch(name)]  # noqa: PTH208
+        present_names = os.listdir(folder)  # noqa: PTH208
+        names_to_remove = [name for name in present_names if name in removable_names or _TEMPORARY_FILE.fullmatch(name)]
         removal.clear_folder(folder, _keep_none, names_to_remove)
     try:
         sweep.directory.rmdir()

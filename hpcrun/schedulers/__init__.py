@@ -34,7 +34,7 @@ def query_state(run: Run) -> State:
 
 
 def submit(run: Run) -> Any:
-    """Submit a run's ``job.sh``, and write ``submitted.json``.
+    """Submit a run's ``job.sh``, and write ``submitted.json``; a run that has a job id is resumed.
 
     Returns:
         The submitit job.

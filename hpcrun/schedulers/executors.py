@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from contextlib import suppress
 from functools import cache
@@ -169,13 +168,17 @@ class ScriptJob(core.Job[Any]):
 
 
 class ScriptExecutor(core.Executor):
-    """Submits the rendered script of a run directory by `hpcrun.scheduler.Scheduler.submit`.
+    """Submits the rendered script of a run by `hpcrun.scheduler.Scheduler.submit`.
 
     Args:
-        folder: The run directory.
+        run: The run; one with a job id is resumed.
     """
 
     job_class = ScriptJob
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.directory)
+        self.run = run
 
     def submit_script(self) -> ScriptJob:
         """Submit ``job.sh``.
@@ -183,52 +186,66 @@ class ScriptExecutor(core.Executor):
         Raises:
             HpcrunError: The scheduler refused the job, is not installed, or did not answer.
         """
-        run = Run(self.folder)
-        return self.job_class(self.folder, run.scheduler.submit(run))
+        scheduler = self.run.scheduler
+        job_id = scheduler.resume(self.run) if self.run.job_id else scheduler.submit(self.run)
+        return self.job_class(self.folder, job_id)
 
     def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[core.Job[Any]]:
         raise NotImplementedError("hpcrun submits scripts, not functions: use submit_script()")
 
 
 class SlurmScriptExecutor(SlurmExecutor):
-    """Submits the rendered script of a run directory to Slurm through submitit, without a pickle.
+    """Submits the rendered script of a run to Slurm through submitit, without a pickle.
+
+    submitit's ``_submit_command`` writes the script to a temporary file, runs the submission command, gets the job id
+    from its output, and renames the file to ``<id>_submission.sh``.
 
     Args:
-        folder: The run directory.
+        run: The run; one with a job id is resumed.
     """
 
     job_class = ScriptJob
 
-    def __init__(self, folder: Path) -> None:
-        core.PicklingExecutor.__init__(self, folder)  # the constructor of SlurmExecutor requires srun
-        self.python = sys.executable
-        self.run = Run(self.folder)
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.directory)
+        self.run = run
+
+    @classmethod
+    def affinity(cls) -> int:
+        """Return submitit's rank of this executor, which is below 1 without srun; hpcrun needs only sbatch."""
+        return 2
 
     def submit_script(self) -> ScriptJob:
-        """Submit ``job.sh``, and copy it to ``<id>_submission.sh``.
+        """Submit ``job.sh``.
 
         Raises:
             HpcrunError: Slurm refused the job, is not installed, or did not answer.
         """
-        return self._submit_command(self._submitit_command_str)
-
-    def _num_tasks(self) -> int:
-        return 1  # the script starts the ranks
-
-    def _submit_command(self, command: str) -> ScriptJob:  # noqa: ARG002 - submitit's signature
-        """Submit as submitit does, but raise sbatch's errors, and remove ``SBATCH_*`` from sbatch's environment."""
-        script = self.folder / "job.sh"
-        output = slurm_submission.run_sbatch(self.run, self._make_submission_command(script))
-        job = self.job_class(self.folder, self._get_job_id_from_submission_command(output))
-        with suppress(OSError):  # the job is submitted, and its script is job.sh
-            shutil.copy(script, job.paths.submission_file)
+        old_job_id = self.run.job_id
+        try:
+            job: ScriptJob = self._submit_command(self._submitit_command_str)
+        except OSError:
+            if self.run.job_id == old_job_id:
+                raise
+            job = self.job_class(self.folder, str(self.run.job_id))  # only its <id>_submission.sh is missing
+        finally:
+            for file in self.folder.glob(".submission_file_*.sh"):  # submitit's link to <id>_submission.sh
+                file.unlink(missing_ok=True)
         return job
 
-    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        return slurm_submission.submission_command(self.run, submission_file_path)
+    def _make_submission_file_text(self, command: str, uid: str) -> str:  # noqa: ARG002 - submitit's signature
+        # submitit would write the script in the encoding of the locale
+        shutil.copy(self.folder / "job.sh", self.folder / f".submission_file_{uid}.sh")
+        return ""
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:  # noqa: ARG002 - submitit's signature
+        # submitit runs commands without a timeout, passes them SBATCH_* variables, and prints their errors
+        output = slurm_submission.run_sbatch(self.run)[-1000:]
+        # a banner may contain characters that an argument cannot contain, or that submitit cannot decode
+        return ["printf", "%s", output.encode("ascii", "replace").replace(b"\0", b"?").decode()]
 
     def _get_job_id_from_submission_command(self, string: bytes | str) -> str:
-        job_id = slurm_submission.parse_job_id(str(string), self.run.spec.site.slurm_conf)
+        job_id = slurm_submission.parse_job_id(self.run, str(string))
         slurm_submission.record_submission(self.run, job_id)
         return job_id
 

@@ -51,7 +51,8 @@ def resume(run: Run) -> str:
     """
     record_trust.require_trusted(run)
     record_trust.require_trusted_script(run)
-    return run.scheduler.resume(run)
+    job_id: str = schedulers.submit(run).job_id
+    return job_id
 
 
 def has_checkpoint(run: Run) -> bool:

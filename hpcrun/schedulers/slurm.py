@@ -234,7 +234,7 @@ class SlurmScheduler(Scheduler):
         """Return the submitit executor of a run. Importing submitit takes 80 ms, so only this function imports it."""
         from hpcrun.schedulers.executors import SlurmScriptExecutor
 
-        return SlurmScriptExecutor(run.directory)
+        return SlurmScriptExecutor(run)
 
     def submit(self, run: Run) -> str:
         """Submit a run's ``job.sh`` through submitit."""
@@ -273,9 +273,7 @@ class SlurmScheduler(Scheduler):
 
     def resume(self, run: Run) -> str:
         """Submit the script of a stopped run again."""
-        from hpcrun.schedulers import slurm_submission
-
-        return slurm_submission.resume(run)
+        return self.submit(run)
 
     def rerun_command(self, run: Run) -> str:
         """Return the command line that runs a job's script again."""

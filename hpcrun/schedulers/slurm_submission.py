@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs.states import UNFINISHED_STATES
 from hpcrun.jobs.submission_records import write_refusal, write_submission
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.schedulers.refusals import explain_refusal
-from hpcrun.schedulers.slurm_client import SlurmClient
+from hpcrun.schedulers.slurm_client import SlurmClient, array_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,59 +26,42 @@ _NO_REPLY = re.compile("timed out|Zero Bytes|Unable to contact slurm controller"
 """Error messages of sbatch after which the job may exist in spite of the error."""
 
 
-def run_sbatch(run: Run, command: list[str]) -> str:
-    """Run the sbatch command of a run, and return its output.
+def run_sbatch(run: Run) -> str:
+    """Submit the script of a run, and return the output of sbatch.
+
+    A run with a job id is resumed, unless a job in the queue already continues it: sbatch may have submitted that job
+    without an answer. Then the output is the id of that job.
 
     Raises:
         HpcrunError: sbatch refused the job, is not installed, or did not answer.
     """
+    if run.job_id and (queued_job_id := _find_queued_job(run)):
+        return queued_job_id
     try:
-        result = SlurmClient(run.spec.site.slurm_conf).request(command)
+        result = SlurmClient(_find_slurm_conf(run)).request(submission_command(run))
     except HpcrunError as error:
-        write_refusal(run, error.message)
+        _record_refusal(run, error.message)
         raise
     if result.code != 0:
         failure, refusal_reason = _explain_failure(run, result)
         if refusal_reason:
-            write_refusal(run, refusal_reason)
+            _record_refusal(run, refusal_reason)
         raise failure
     return result.out
 
 
-def submission_command(run: Run, script: Path) -> list[str]:
-    """Return the sbatch command that submits the script of a run."""
+def submission_command(run: Run) -> list[str]:
+    """Return the sbatch command that submits the script of a run; the job of a resumed run continues its log."""
     log = f"{run.directory.name}.%a/%A_%a_0_log" if run.tasks else "%j_0_log"
+    if run.job_id:
+        log = f"{run.job_id}_0_log"
     logs = [f"--{stream}={run.directory}/{log}.{end}" for stream, end in (("output", "out"), ("error", "err"))]
+    task = [f"--array={run.task_number}"] if run.sweep else []
     # append, because a requeued job continues the same log
-    return ["sbatch", "--parsable", "--open-mode=append", *logs, str(script)]
+    return ["sbatch", "--parsable", "--open-mode=append", *logs, *task, str(_script(run))]
 
 
-def resume(run: Run) -> str:
-    """Submit the script of a stopped run again, and record the new job as the job of the run.
-
-    Raises:
-        HpcrunError: sbatch refused the job, is not installed, or did not answer.
-    """
-    logs = {end: run.directory / f"{run.job_id}_0_log.{end}" for end in ("out", "err")}
-    options = [f"--output={logs['out']}", f"--error={logs['err']}"]
-    array_option = [f"--array={run.task_number}"] if run.sweep else []
-    script = (run.sweep or run).directory / "job.sh"
-    command = ["sbatch", "--parsable", "--open-mode=append", *options, *array_option, str(script)]
-    result = SlurmClient(run.slurm_conf).request(command)
-    if result.code != 0:
-        raise _explain_failure(run, result)[0]
-    job_id = parse_job_id(result.out, run.slurm_conf) + (f"_{run.task_number}" if run.sweep else "")
-    for end, log in logs.items():
-        with suppress(FileExistsError):  # the job has started already, and has created the same links
-            (run.directory / f"{job_id}_0_log.{end}").symlink_to(log.name)
-    submission = run.submission
-    write_submission(
-        {run: job_id}, command=command, **({"slurm_conf": submission.slurm_conf} if submission.slurm_conf else {})
-    )
-    return job_id
-
-
-def parse_job_id(output: str, conf: str | None) -> str:
+def parse_job_id(run: Run, output: str) -> str:
     """Return the job id in the output of ``sbatch --parsable``.
 
     Raises:
@@ -87,23 +70,28 @@ def parse_job_id(output: str, conf: str | None) -> str:
     # --parsable prints id[;cluster] last, possibly after a site's banner
     job_id = output.strip().rpartition("\n")[2].split(";")[0]
     if not job_id.isdigit():
-        hint = f"{prefix_slurm_conf(conf, 'squeue --me')} shows whether the job exists"
+        hint = f"{prefix_slurm_conf(_find_slurm_conf(run), 'squeue --me')} shows whether the job exists"
         raise HpcrunError(f"sbatch printed no job id: {output!r}", hint=hint, exit_code=1)
-    return job_id
+    return f"{job_id}_{run.task_number}" if run.sweep else job_id
 
 
 def record_submission(run: Run, job_id: str) -> None:
-    """Write ``submitted.json`` for a run, or for all tasks of a sweep.
+    """Write ``submitted.json`` for a run, or for all tasks of a sweep; link the log of a resumed run.
 
     Raises:
-        HpcrunError: The file cannot be written; the job was cancelled.
+        HpcrunError: A file cannot be written; the job was cancelled.
     """
-    conf = run.spec.site.slurm_conf
+    conf = _find_slurm_conf(run)
     tasks = {task: f"{job_id}_{number}" for number, task in enumerate(run.tasks)}
-    slurm_conf = {} if conf or "SLURM_CONF" not in os.environ else {"slurm_conf": os.environ["SLURM_CONF"]}
+    shell_conf = run.slurm_conf if not run.spec.site.slurm_conf else None
     try:
+        for end in ("out", "err") if run.job_id else ():
+            with suppress(FileExistsError):  # the job has started already, and has created the same links
+                (run.directory / f"{job_id}_0_log.{end}").symlink_to(f"{run.job_id}_0_log.{end}")
         write_submission(
-            {run: job_id, **tasks}, command=submission_command(run, run.directory / "job.sh"), **slurm_conf
+            {run: job_id, **tasks},
+            command=submission_command(run),
+            **({"slurm_conf": shell_conf} if shell_conf else {}),
         )
     except OSError as error:  # without a record, no command would find the job
         is_cancelled = SlurmClient(conf).request(["scancel", job_id]).code == 0
@@ -112,9 +100,45 @@ def record_submission(run: Run, job_id: str) -> None:
         raise HpcrunError(message, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
 
 
+def _script(run: Run) -> Path:
+    """Return the script that sbatch gets: the tasks of a sweep have one script."""
+    return (run.sweep or run).directory / "job.sh"
+
+
+def _find_slurm_conf(run: Run) -> str | None:
+    """Return the slurm.conf of the Slurm cluster that gets the job."""
+    return run.slurm_conf if run.job_id else run.spec.site.slurm_conf
+
+
+def _find_queued_job(run: Run) -> str | None:
+    """Return the id of a job in the queue that starts the script of a run, and is none of the run's known jobs.
+
+    Raises:
+        HpcrunError: Slurm does not answer.
+    """
+    rows = SlurmClient(run.slurm_conf).query_queue()
+    if rows is None:
+        hint = f"{prefix_slurm_conf(run.slurm_conf, 'squeue --me')} may say why"
+        message = f"Slurm does not answer: another job may continue {run.directory} already"
+        raise HpcrunError(message, hint=hint, exit_code=1)
+    scripts = [f"{directory}/job.sh" for directory in (run.sweep or run).path_variants]
+    task, known_ids = str(run.task_number) if run.sweep else "", run.job_ids()
+    for job_id, state, *_, command in rows:
+        is_script_of_run = command in scripts and job_id.partition("_")[2] == task
+        if is_script_of_run and state in UNFINISHED_STATES and job_id not in known_ids:
+            return array_id(job_id)
+    return None
+
+
+def _record_refusal(run: Run, reason: str) -> None:
+    """Record why there is no job; a run that cannot be resumed keeps its earlier job."""
+    if not run.job_id:
+        write_refusal(run, reason)
+
+
 def _explain_failure(run: Run, result: CommandResult) -> tuple[HpcrunError, str]:
     """Return the error for a failed sbatch, and the reason why no job exists; empty if the job may exist."""
-    conf = run.spec.site.slurm_conf
+    conf = _find_slurm_conf(run)
     message = result.err.strip().replace("sbatch: error: ", "")
     if _NOT_SENT_ERROR.search(message):
         hint = f"{prefix_slurm_conf(conf, 'scontrol ping')} shows whether Slurm is up; submit the job again then"
@@ -123,6 +147,8 @@ def _explain_failure(run: Run, result: CommandResult) -> tuple[HpcrunError, str]
     if result.code is None or result.code < 0 or _NO_REPLY.search(message):
         details = message or f"signal {-(result.code or 0)} ended sbatch"
         hint = f"the job may exist in spite of this error: hpcrun status {run.directory}"
+        if run.job_id:
+            hint += " shows it once it starts; hpcrun resume does not submit it twice"
         return HpcrunError(f"Slurm did not confirm the submission: {details}", hint=hint, exit_code=1), ""
     message = "; ".join(line.strip() for line in message.splitlines() if line.strip())
     meaning = explain_refusal(message, run.spec.resources.to_resources(), SlurmClient(conf))

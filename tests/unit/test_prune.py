@@ -141,6 +141,7 @@ def test_a_sweeps_directory_is_removed_with_its_last_task(fake_slurm, cli):
     tasks = hpcrun.submit(None, ["a.out"], site="slurm", sweep={"n": [1, 2]})
     for task in tasks:
         fake_slurm.write_exit_record(task)
+    (tasks[0].directory.parent / ".submission_file_0ab1.sh").touch()  # submitit was killed during the submission
     assert cli("prune", "7_0", "--yes")[0] == 0
     assert [task.directory.exists() for task in tasks] == [False, True]
     assert cli("prune", "7", "--yes")[0] == 0

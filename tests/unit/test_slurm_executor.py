@@ -12,7 +12,8 @@ import hpcrun
 from hpcrun import schedulers
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import run_selection, runs, submission_records
-from hpcrun.schedulers import slurm
+from hpcrun.schedulers import slurm, slurm_client
+from hpcrun.schedulers.executors import ScriptExecutor, SlurmScriptExecutor
 
 
 @pytest.fixture
@@ -43,6 +44,11 @@ def test_job_id_is_parsed_with_banners_in_the_output(commands, answer):
     job = submit()
     assert job.job_id == "1234"
     assert run_selection.select_one("1234").directory == job.directory
+
+
+def test_banner_with_any_bytes_does_not_lose_the_job(commands):
+    commands("sbatch", "head -c 200000 /dev/zero; printf 'Gr\\374\\303\\274e\\n1234'")
+    assert submit().job_id == "1234"
 
 
 def test_sbatch_gets_the_rendered_script(commands):
@@ -241,3 +247,42 @@ def test_sbatch_error_is_printed_once_and_leaves_no_submission_file(commands, ca
         submit()
     assert capfd.readouterr().err == ""
     assert not [*next(runs.list_runs()).directory.glob(".submission_file*")]
+
+
+def test_functions_are_not_pickled(commands):
+    sbatch = commands("sbatch", "echo 12")
+    run = runs.Run(submit().directory)
+    Path(f"{sbatch}.args").unlink()
+    for executor in (SlurmScriptExecutor(run), ScriptExecutor(run)):
+        with pytest.raises(NotImplementedError, match="submits scripts, not functions"):
+            executor.submit(print, 1)
+    assert not [*run.directory.glob("*.pkl"), *sbatch.parent.glob("sbatch.args")]
+
+
+def test_sbatch_that_does_not_answer_is_killed(commands, monkeypatch):
+    commands("sbatch", "sleep 60")
+    monkeypatch.setattr(slurm_client, "REQUEST_SECONDS", 0.2)
+    with pytest.raises(HpcrunError, match=r"did not confirm .*: sbatch did not answer within 0\.2 s") as error:
+        submit()
+    run = next(runs.list_runs())
+    assert error.value.hint == f"the job may exist in spite of this error: hpcrun status {run.directory}"
+    assert (run.refusal, [*run.directory.glob(".submission_file*")]) == (None, [])
+
+
+def fail(*_args, **_options):
+    raise OSError(122, "Disk quota exceeded")
+
+
+def test_job_is_not_submitted_without_space_for_its_submission_file(commands, monkeypatch):
+    sbatch = commands("sbatch", "echo 12")
+    monkeypatch.setattr("hpcrun.schedulers.executors.shutil.copy", fail)
+    with pytest.raises(OSError, match="quota"):
+        submit()
+    assert not Path(f"{sbatch}.args").exists()
+
+
+def test_a_submitted_job_is_returned_even_without_a_submission_file(commands, monkeypatch):
+    commands("sbatch", "echo 12")
+    monkeypatch.setattr("submitit.core.utils.JobPaths.move_temporary_file", fail)
+    job = submit()
+    assert (job.job_id, [*job.directory.glob("*submission*")]) == ("12", [])
