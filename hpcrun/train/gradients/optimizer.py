@@ -75,7 +75,7 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
 
 
 def _distribute(optimizer: keras.optimizers.Optimizer) -> Reducer:
-    """Let an optimizer average its gradients, if it does not do so yet, and return its reducer."""
+    """Let an optimizer average its gradients unless it already does, and return its reducer."""
     if existing := get_reducer(optimizer):
         return existing
     synchronize_keras_layers()

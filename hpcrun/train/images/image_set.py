@@ -122,7 +122,7 @@ class ImageSet:
         return contents
 
     def without_damaged(self) -> ImageSet:
-        """Decode all images, divided among the ranks, and return the undamaged images. Collective.
+        """Decode all images, each rank a part, and return the undamaged images. Collective.
 
         Raises:
             HpcrunError: All images are damaged.
@@ -137,7 +137,7 @@ class ImageSet:
             problem = self.content.check(image_index)
         except HpcrunError as error:
             return error.message
-        except (ValueError, KeyError, IndexError) as error:  # errors of the record
+        except (ValueError, KeyError, IndexError) as error:  # the record is damaged
             problem = f"the record is not an image: {error}"
         except OSError as error:
             problem = str(error.strerror)

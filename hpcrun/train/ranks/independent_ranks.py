@@ -54,7 +54,7 @@ def _warn_if_alone() -> None:
         )
         with suppress(OSError, ValueError):
             if folder:
-                _write_marker(folder, "alone", text)  # the job script prints it
+                _write_marker(folder, "alone", text)  # the job script prints this file
             else:
                 sys.stderr.write(f"WARNING: each of the {size} ranks worked alone: {text}")
                 sys.stderr.flush()
