@@ -67,7 +67,7 @@ class SplitInfo:
 
 
 def class_name(label: int, names: Sequence[str]) -> str:
-    """Return the name of a class; the label itself if the class has no name."""
+    """Return the name of a class, or its label if the class has no name."""
     return names[label - 1] if 0 < label <= len(names) else str(label)
 
 

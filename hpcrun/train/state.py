@@ -126,7 +126,7 @@ def average_moving_statistics(model: keras.Model) -> None:
 def check_same_weights(model: keras.Model) -> None:
     """Raise an error if weights differ between ranks. Collective.
 
-    For speed, only sums of weights and of their squares are compared, with a tolerance of 1 % for rounding.
+    For speed, only the sums of the weights and of their squares are compared, with a tolerance of 1 % for rounding.
 
     Args:
         model: The model, after a training step.

@@ -22,8 +22,8 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
     Compile the model with the learning rate lr for one rank's share of the batch. In the first `warmup_epochs` epochs
     of s steps, the rate grows linearly with every step to `factor` times lr (sections 2.1 and 2.2): the rate of step t
     is lr (1 + (factor - 1) t / (warmup_epochs s)). After the warm-up, the callback does not change the rate, so that
-    `ReduceLROnPlateau` and scheduler callbacks can. If Keras does not know s in advance, the rate stays lr in the first
-    epoch, which counts the steps. With `steps_per_execution`, the rate grows once per execution.
+    `ReduceLROnPlateau` and scheduler callbacks can change it. If Keras does not know s in advance, the rate stays lr in
+    the first epoch, which counts the steps. With `steps_per_execution`, the rate grows once per execution.
 
     `fit(initial_epoch=...)` starts at the rate of the initial epoch if the optimizer is new. After the warm-up, an
     optimizer that has taken steps keeps its rate.

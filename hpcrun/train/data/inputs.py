@@ -26,7 +26,7 @@ class ShardedInput(NamedTuple):
     """Shards of batches, as input for Keras.
 
     Args:
-        x: A `tf.data.Dataset` on TensorFlow or if the user gave such a dataset, else a `ShardDataAdapter`.
+        x: A `tf.data.Dataset` on TensorFlow, or if the user gave a dataset; otherwise a `ShardDataAdapter`.
         spec: The structure of the unsharded data; leaves have `shape` and `dtype`.
         steps: The number of batches in an epoch; None if unknown.
     """

@@ -189,7 +189,8 @@ def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]
         gradients: One per variable: a tensor, `tf.IndexedSlices` if sparse, None if the loss does not depend on it.
 
     Returns:
-        Tensors of the same shapes and dtypes; None stays None, and `tf.IndexedSlices` have the rows of all ranks.
+        Tensors of the same shapes and dtypes; None for a gradient of None, and `tf.IndexedSlices` have the rows of all
+        ranks.
     """
     if all(g is None for g in gradients):
         return list(gradients)

@@ -73,7 +73,7 @@ class ImageSet:
             augment: Random changes: ``resnet``, ``inception`` or ``cifar``; ``none``: crop the central square.
             shuffle: Whether to shuffle the images every epoch, in the same order on all ranks.
             seed: Seed of the shuffles and the augmentation.
-            cache: Whether to cache the encoded images that this rank has read in memory. If so, shuffled batches are
+            cache: Whether to keep in memory the encoded images that this rank has read. If true, shuffled batches are
                 divided so that a rank reads nearly the same images every epoch.
 
         Returns:

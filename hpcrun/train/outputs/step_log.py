@@ -38,7 +38,7 @@ class StepCounter(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         self._epoch, self._batches = epoch + 1, 0
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Count the batches of this epoch before this batch, including those of an earlier process."""
+        """Count the previous batches of this epoch, including batches of an earlier process."""
         self._batches = batch
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002

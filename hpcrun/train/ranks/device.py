@@ -51,7 +51,7 @@ def _bind_tensorflow(this_rank: World) -> str | None:
     gpus = tf.config.list_physical_devices("GPU")
     try:
         tf.config.threading.set_intra_op_parallelism_threads(this_rank.threads)
-        # One thread waits in MPI while another continues the backward pass.
+        # One thread waits in MPI while a second thread continues the backward pass.
         tf.config.threading.set_inter_op_parallelism_threads(max(this_rank.threads, 1 + is_overlap_enabled()))
         if gpus:
             gpu = gpus[this_rank.local_rank % len(gpus)]

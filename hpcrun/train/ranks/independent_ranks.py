@@ -35,7 +35,7 @@ def record_rank(rank: int, size: int) -> None:
 
 
 def record_query() -> None:
-    """Record that the script queried its rank: such a script may divide the work itself."""
+    """Record that the script queried its rank, because the script may then divide the work itself."""
     _is_queried[:] = [True]
 
 
