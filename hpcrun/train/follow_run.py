@@ -141,7 +141,7 @@ class _EndFinder:
 
 
 def _query_end(run: Path) -> str:
-    """Return the reason why a run ended, according to ``hpcrun status``; empty if it may still be running."""
+    """Return the reason why a run ended, according to ``hpcrun status``; empty if the run may not have ended."""
     command = [sys.executable, "-m", "hpcrun", "status", str(run), "--json"]
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
         query_result = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT, check=False)

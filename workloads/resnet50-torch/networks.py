@@ -1,4 +1,4 @@
-"""Residual networks (He et al., arXiv:1512.03385) with torchvision's layer names, to load its weights.
+"""Residual networks (He et al., arXiv:1512.03385) with torchvision's layer names, so that its weights can be loaded.
 
 This module does not import torchvision: PyPI's package requires PyPI's build of PyTorch, and clusters have their own
 builds.
