@@ -1,13 +1,13 @@
-"""Benchmark of hpcrun.train's communication against MPI alone, Horovod and MultiWorkerMirroredStrategy.
+"""Benchmark of hpcrun.train's communication against plain MPI, Horovod and MultiWorkerMirroredStrategy.
 
     make bench
     python benchmarks/allreduce.py --quick --only steps --model lenet5
     python benchmarks/allreduce.py --only hosts --setting HPCRUN_COMPRESS=bf16 --setting HPCRUN_OVERLAP=1
 
-The cost of communication is the median, over rounds, of a step with it minus a step without it in the same round, so
-that other load on the machine affects both alike. Horovod, whose thread needs its own core, runs in a separate job, if
-`tools/horovod.sh` has built it. The hosts of the last section are namespaces of this machine (tests/cluster, which
-needs root), and share its cores.
+The cost of communication is the median, over rounds, of the time of a step with communication minus that of a step
+without communication in the same round, so that other load on the machine affects both steps equally. If
+`tools/horovod.sh` has built Horovod, it runs in a separate job, because its thread needs a core. The hosts in the last
+section are namespaces of this machine, and share its cores (tests/cluster, which needs root).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HOROVOD_SETTINGS = (
     (128, 0.1),
     (16, 1.0),
     (2, 0.1),
-)  # fusion threshold in MB and cycle time in ms; its defaults first
+)  # Horovod's fusion threshold in MB and cycle time in ms; its defaults first
 BASELINE_VARIANT = "bare:2048"
 CHUNK_SIZES = ("bare:512", BASELINE_VARIANT, "bare:8192", "bare:32768", "bare:0")
 VARIANT_NAMES = {"hpcrun": "hpcrun", "mwms": "MultiWorkerMirroredStrategy", "bare:0": "MPI_Allreduce in one chunk"}
@@ -56,7 +56,7 @@ class Effort:
     quick: bool
 
     def steps(self, model: str) -> int:
-        """Return the number of rounds; LeNet-5's steps take 4 ms, of which communication is a small part."""
+        """Return the number of rounds; steps of LeNet-5 are short, so they need more rounds."""
         return self.rounds * (50 if model == "lenet5" else 1)
 
     def epochs(self, model: str) -> list[object]:
@@ -71,8 +71,8 @@ class Cost:
 
     Attributes:
         low: The first quartile of all rounds.
-        median: Their median.
-        high: The third quartile.
+        median: The median of all rounds.
+        high: The third quartile of all rounds.
     """
 
     low: float
@@ -105,8 +105,8 @@ def print_row(name: str, cost: Cost, baseline: Cost, hpcrun_cost: Cost | None = 
     Args:
         name: The row's name.
         cost: The communication cost.
-        baseline: The cost of MPI_Allreduce alone.
-        hpcrun_cost: The cost of hpcrun, in rows of its peers.
+        baseline: The cost of plain MPI_Allreduce.
+        hpcrun_cost: The cost of hpcrun, in rows of other libraries.
         goal: The goal.
     """
     middle = f"({cost.low:.2f} - {cost.high:.2f})"
@@ -116,12 +116,12 @@ def print_row(name: str, cost: Cost, baseline: Cost, hpcrun_cost: Cost | None = 
 
 
 def variant_name(variant: str) -> str:
-    """Return the row name of a bare variant."""
+    """Return the row name of a variant of plain MPI_Allreduce."""
     return VARIANT_NAMES.get(variant) or f"MPI_Allreduce in chunks of {int(variant.removeprefix('bare:')) / 1024:g} MB"
 
 
 def benchmark_steps(model: str, effort: Effort, settings: list[dict[str, str]]) -> None:
-    """Benchmark two ranks on this machine: MPI alone, hpcrun (also with settings), its peers."""
+    """Benchmark two ranks on this machine: plain MPI, hpcrun (also with settings), and other libraries."""
     rounds: list[object] = ["--rounds", effort.steps(model)]
     result = launch_on_this_host()(2, "steps.py", model, "none", BASELINE_VARIANT, "hpcrun", "mwms", *rounds)
     found, is_resnet50 = communication_costs(result), model == "resnet50"
@@ -153,7 +153,7 @@ def print_settings(settings: list[dict[str, str]], launch: Launcher, argv: list[
         settings: Environment variables.
         launch: Starts the ranks.
         argv: The arguments of `steps.py`.
-        baseline: The variant of MPI alone to compare with.
+        baseline: The plain-MPI variant to compare with.
     """
     for setting in settings:
         found = communication_costs(launch(2, "steps.py", *argv, **setting))
@@ -162,7 +162,7 @@ def print_settings(settings: list[dict[str, str]], launch: Launcher, argv: list[
 
 
 def benchmark_one_rank(model: str, effort: Effort, _: list[dict[str, str]]) -> None:
-    """Benchmark one rank: Keras's fit and that of hpcrun.train.Model, alternately in one process."""
+    """Benchmark one rank: `fit` of Keras and of hpcrun.train.Model, alternately in one process."""
     result = launch_on_this_host()(1, "epochs.py", model, "keras", "hpcrun", *effort.epochs(model))
     keras_time, hpcrun_time = (statistics.median(result["times"][kind]) * 1000 for kind in ("keras", "hpcrun"))
     print(f"\n{model}, 1 rank: hpcrun.train.Model beside Keras")
@@ -175,7 +175,7 @@ def benchmark_one_rank(model: str, effort: Effort, _: list[dict[str, str]]) -> N
 
 
 def benchmark_scaling(model: str, effort: Effort, _: list[dict[str, str]]) -> None:
-    """Benchmark one, two and four ranks in `fit`, with one thread and the same batch per rank."""
+    """Benchmark `fit` with one, two and four ranks, each with one thread and the same batch size."""
     cores, first = os.cpu_count() or 1, 0.0
     print(f"\n{model}, hpcrun.train.Model.fit on this machine with {cores} cores, a thread per rank")
     print(f"{'ranks':>5}  {'images/s':>9}  {'efficiency':>10}  {'fit returns after':>17}  CPU time in the 2 s after it")
@@ -200,11 +200,11 @@ def benchmark_hosts(model: str, effort: Effort, settings: list[dict[str, str]]) 
     sizes = CHUNK_SIZES if model == "resnet50" else ("bare:0",)
     with Cluster(Config("bench", accounting=False)) as cluster:
         launch = launch_on_hosts(cluster.environ)
-        # A throttled link lets 256 kB through at once (tests/cluster/network.py): all that LeNet-5 sends.
+        # Throttled links pass the first 256 kB at once (tests/cluster/network.py), which is all that LeNet-5 sends.
         for rate in RATES[: 1 if model == "lenet5" else 2 if effort.quick else None]:
             for node in cluster.nodelist:
                 cluster.link(node, rate)
-            # ResNet-50's gradients take a second at 1 Gbit/s, and vary little there.
+            # At 1 Gbit/s, few rounds suffice: sending ResNet-50's gradients takes a second, with little variation.
             rounds: list[object] = ["--rounds", max(3, effort.steps(model) // (5 if rate == "1gbit" else 1))]
             result = launch(2, "steps.py", model, "none", *sizes, "hpcrun", "mwms", *rounds)
             found = communication_costs(result)
@@ -232,7 +232,7 @@ def parse_setting(text: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Run the sections of the command line, by default all."""
+    """Run the sections given on the command line; by default, all."""
     parser = argparse.ArgumentParser(description="Benchmark the communication of hpcrun.train and its peers.")
     parser.add_argument("--model", action="append", choices=["resnet50", "lenet5"], help="may be repeated (both)")
     parser.add_argument("--only", action="append", choices=SECTIONS, help="a section; may be repeated (all)")
@@ -247,7 +247,7 @@ def main() -> None:
         help="also measure hpcrun with these environment variables; may be repeated",
     )
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the programs that this one started
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit normally, which ends the child processes
     effort = Effort(args.rounds or (4 if args.quick else 30), args.quick)
     if (load := os.getloadavg()[0]) > 0.5:
         print(f"WARNING: the machine is busy (load {load:.1f}): the results are unreliable", file=sys.stderr)

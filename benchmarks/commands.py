@@ -1,10 +1,10 @@
-"""Run times of hpcrun's commands, compared with similar programs.
+"""Benchmark of hpcrun's commands against similar programs.
 
     make bench
 
-The program prints the ratio of the medians of interleaved runs, because single times on a shared machine vary, and the
-ratio or difference of the least CPU times, which vary less. It installs torchx into .venv-bench, and starts a Slurm for
-the real submission (which needs root, like `make cluster`).
+The program prints the ratio of the medians of interleaved runs, because single run times vary on a shared machine, and
+the ratio or difference of the minimum CPU times, which vary less. The program installs torchx into .venv-bench, and
+starts a Slurm cluster for the real submission (which needs root, as `make cluster` does).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUBMIT = [str(BIN / "hpcrun"), "submit", "lenet5", "--site", "slurm"]
 
 
 def measure_run(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Return the run time and CPU time of a command, in ms; a failure is an error."""
+    """Return the run time and CPU time of a command in ms; raise an error if the command fails."""
     begin, used = time.perf_counter(), _cpu_seconds()
     subprocess.run(command, env=environment, check=True, capture_output=True)
     return (time.perf_counter() - begin) * 1000, (_cpu_seconds() - used) * 1000
@@ -43,7 +43,7 @@ def _cpu_seconds() -> float:
 
 @dataclass
 class Pair:
-    """Median run times, and least CPU times, of two commands that ran alternately.
+    """Median run times and minimum CPU times of two commands that ran alternately.
 
     Attributes:
         hpcrun: The time of hpcrun, in ms.
@@ -102,7 +102,7 @@ def main() -> None:
     with Cluster(Config("bench", accounting=False)) as cluster:
         home = {name: str(cluster.shared / name) for name in ("HPCRUN_RUN_ROOT", "XDG_STATE_HOME")}
         environment = {**cluster.environ, **home}
-        held = "--sbatch=--hold"  # measure only the submission
+        held = "--sbatch=--hold"  # hold the job, to measure only the submission
         script = cluster.shared / "job.sh"
         script.write_bytes(subprocess.check_output([*SUBMIT, "--dry-run"], env=environment, stderr=subprocess.DEVNULL))
         sbatch = ["sbatch", "--hold", "--parsable", "--output=/dev/null", str(script)]

@@ -1,9 +1,10 @@
-"""Benchmark of the codecs of gradients between two hosts: time of a sum, and bytes on the network.
+"""Benchmark of the gradient codecs between two hosts: time of an allreduce, and bytes on the network.
 
     python benchmarks/compression.py --model resnet50 --rates norate 10gbit 1gbit 100mbit
 
-The hosts are namespaces of this machine (tests/cluster, which needs root), and share its cores; the bytes are those
-that the interface of the first host sends. All codecs take turns in one job, and ratios are to float32 in the same job.
+The hosts are namespaces of this machine, and share its cores (tests/cluster, which needs root); the program counts the
+bytes that the interface of the first host sends. All codecs run in turn in one job; the ratios are relative to float32
+in that job.
 """
 
 from __future__ import annotations

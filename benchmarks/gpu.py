@@ -1,10 +1,10 @@
-"""Benchmark of training on a GPU under hpcrun against plain Keras, with one network in one process, in turns.
+"""Benchmark of training on a GPU with hpcrun and with plain Keras, alternately in one process.
 
     python benchmarks/gpu.py --backend jax --precision mixed_bfloat16
 
-Both call `fit` in turn, on random images in memory; the ratio is that of the median speeds. With two ranks on the same
-GPU, it measures the cost of the exchange of gradients: through the memory of the host, or from the memory of the GPU
-with a CUDA-aware MPI library (--cuda-aware, PyTorch only).
+Each `fit` uses random images in memory; the program prints the ratio of the median speeds. With two ranks on one GPU,
+it measures the cost of the allreduce of gradients through host memory, or from GPU memory with a CUDA-aware MPI library
+(--cuda-aware, PyTorch only).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def measure(args: argparse.Namespace) -> None:
 
     hpcrun.train.init()
     import keras
-    import networks  # type: ignore[import-not-found]  # of the workload
+    import networks  # type: ignore[import-not-found]  # the module of the workload resnet50
     import numpy as np
 
     keras.mixed_precision.set_global_policy(args.precision)
@@ -49,17 +49,17 @@ def measure(args: argparse.Namespace) -> None:
             run = hpcrun.train.run_callbacks() if kind != "keras" else []
             start = time.perf_counter()
             model.fit(x, y, batch_size=batch, shuffle=False, verbose=0, callbacks=run)
-            if number:  # the first fit compiles
+            if number:  # do not count the first fit, which compiles
                 speeds[kind].append(len(x) / (time.perf_counter() - start))
     if hpcrun.train.is_chief():
         print("RESULT", json.dumps(speeds), flush=True)
 
 
 def launch(args: argparse.Namespace) -> dict[str, list[float]]:
-    """Run this program on the ranks, and return the speeds that it found, in images/s."""
+    """Run this program on the ranks, and return the measured speeds in images/s."""
     command = [args.mpiexec, "-n", str(args.ranks), sys.executable, __file__, "--worker", *sys.argv[1:]]
     environ = {name: value for name, value in os.environ.items() if name != "HPCRUN_RUN_DIR"}
-    environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # ranks share the GPU's memory
+    environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # because ranks share the GPU's memory
     environ["HPCRUN_CUDA_AWARE"] = str(int(args.cuda_aware))
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
@@ -69,7 +69,7 @@ def launch(args: argparse.Namespace) -> dict[str, list[float]]:
 
 
 def parse() -> argparse.Namespace:
-    """Return the options."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", default=os.environ.get("KERAS_BACKEND", "tensorflow"), help="of Keras")
     parser.add_argument("--precision", default="float32", help="Keras's policy, such as mixed_bfloat16")
@@ -92,10 +92,10 @@ def main() -> None:
     if args.worker:
         measure(args)
         return
-    found = launch(args)
+    speeds_by_kind = launch(args)
     print(f"{args.arch}, {args.backend}, {args.precision}, {args.batch_size} images per rank, {args.ranks} rank(s)")
-    medians = {kind: statistics.median(speeds) for kind, speeds in found.items()}
-    for kind, speeds in found.items():
+    medians = {kind: statistics.median(speeds) for kind, speeds in speeds_by_kind.items()}
+    for kind, speeds in speeds_by_kind.items():
         print(f"{kind:8} {medians[kind]:8.0f} images/s (of {len(speeds)} fits: {min(speeds):.0f} to {max(speeds):.0f})")
     if "keras" in medians:
         print(f"hpcrun: {medians['hpcrun'] / medians['keras']:.3f} of Keras's speed (goal: {GOAL})")

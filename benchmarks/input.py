@@ -1,11 +1,11 @@
-"""Image data: building shards, decoding and reading records, each beside its limit or a peer, in one run.
+"""Benchmark of image data: building shards, decoding, and reading records, against limits and other libraries.
 
     python benchmarks/input.py [--images N]
 
-The best of several rounds, in one process. The peers are a copy of the same bytes on the same disk, Pillow's decoding
-alone, TensorFlow's own reader, and TensorFlow's decoding of whole images without any cropping or resizing. Batches are
-compared by the processor time of all threads, that is, the speed of a core, without the start of an epoch, which takes
-0.2 s. With simplejpeg installed (pip install simplejpeg), its libjpeg-turbo is a further peer.
+Each result is the best of several rounds in one process. hpcrun is compared with a copy of the same bytes on the same
+disk, Pillow's decoder, TensorFlow's TFRecord reader, and TensorFlow's decoder without cropping or resizing. For
+batches, the program compares the CPU time of all threads, that is, the speed per core, without the start of an epoch,
+which takes 0.2 s. If simplejpeg is installed (pip install simplejpeg), the program also measures its libjpeg-turbo.
 """
 
 # ruff: noqa: E402  (hpcrun.train.init() comes before TensorFlow, as in every script)
@@ -38,7 +38,7 @@ ROUNDS = 5
 
 
 def create_photos(folder: Path, count: int) -> list[Path]:
-    """Write photo-like JPEG files of about 110 KB, as ImageNet's are."""
+    """Write photo-like JPEG files of about 110 KB, the size of ImageNet's files."""
     draw = np.random.default_rng(0)
     files = []
     for number in range(count):
@@ -61,7 +61,7 @@ def seconds(function: Callable[[], object], clock: Callable[[], float] = time.pe
 
 
 def epoch_seconds(dataset: tf.data.Dataset) -> float:
-    """Return the shortest processor time of several epochs, without their start."""
+    """Return the shortest CPU time of several epochs, without the start of the epoch."""
     times = []
     for _ in range(ROUNDS):
         batches = iter(dataset)
@@ -73,7 +73,7 @@ def epoch_seconds(dataset: tf.data.Dataset) -> float:
 
 
 def compare_training(folder: Path, megabytes: float) -> None:
-    """Compare batches of shards with a plain `tf.data` pipeline, and with the decoding of the images alone."""
+    """Compare batches of shards with a plain `tf.data` pipeline, and with only decoding the images."""
     split = images.read_split(folder, "train")
     names = [str(file) for file in find_shards(folder)["train"]]
     spec = {"image/encoded": tf.io.FixedLenFeature([], tf.string)}
@@ -103,12 +103,12 @@ def compare_training(folder: Path, megabytes: float) -> None:
 
 
 def show(what: str, ours: float, peer: str, theirs: float, megabytes: float) -> None:
-    """Print the speed of both, and their ratio."""
+    """Print both speeds and their ratio."""
     print(f"{what:34} {megabytes / ours:8.0f} MB/s   {peer:34} {megabytes / theirs:8.0f} MB/s   {theirs / ours:5.2f} x")
 
 
 def main() -> None:
-    """Measure and print all figures."""
+    """Run all measurements, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=600)
     count = parser.parse_args().images

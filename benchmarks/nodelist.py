@@ -1,8 +1,9 @@
-"""Run times of expanding nodelists of 100,000 hosts, compared with ClusterShell.
+"""Benchmark of the expansion of nodelists of 100,000 hosts against ClusterShell.
 
     python benchmarks/nodelist.py
 
-The program installs ClusterShell into .venv-bench, and prints the ratio of the shortest of alternating runs.
+The program installs ClusterShell into .venv-bench, runs both in turn, and prints the shortest time of each and their
+ratio.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def run_time_ms(expand: Callable[[str], Collection[str]], nodelist: str) -> floa
 
 
 def main() -> None:
-    """Print the ratio for each form."""
+    """Measure each form of nodelist, and print the ratio."""
     target = ROOT / ".venv-bench" / "clustershell"
     if not target.is_dir():
         install = [sys.executable, "-m", "pip", "install", "--quiet", f"--target={target}", "ClusterShell==1.10.1"]

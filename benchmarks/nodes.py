@@ -1,10 +1,10 @@
-"""Run times and CPU times of commands on all nodes of a Slurm that runs on this machine (it needs root).
+"""Benchmark of commands that run on all nodes, on a Slurm cluster of this machine (which needs root).
 
     python benchmarks/nodes.py [NODES]
 
-All nodes share the cores of this machine. So a command cannot take less time than its CPU time, with that of its nodes,
-divided by the number of cores; on a busy machine only the CPU time means something. The control group of this process
-counts it.
+All nodes share the cores of this machine. So a command takes at least its CPU time, including the CPU time on the
+nodes, divided by the number of cores. On a busy machine, only the CPU time is meaningful; the program reads it from its
+control group.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ COMMANDS = {
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of all processes that this one and the nodes have started."""
+    """Return the CPU time of all processes of this program and of the nodes."""
     return int((GROUP / "cpuacct.usage").read_text()) / 1e9
 
 
 def measure(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Return the run time of a command, and its CPU time with that of the nodes; a failure is an error."""
+    """Return a command's run time, and its CPU time with that of the nodes; raise an error if the command fails."""
     used, begin = cpu_seconds(), time.perf_counter()
     result = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
     seconds = time.perf_counter() - begin
     if result.returncode:
         sys.exit(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")
-    time.sleep(1)  # until Slurm has ended the job
+    time.sleep(1)  # wait until Slurm has ended the job
     return seconds, cpu_seconds() - used
 
 

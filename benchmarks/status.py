@@ -1,9 +1,9 @@
-"""Run times of ``hpcrun status`` with ten thousand old runs; it needs no scheduler.
+"""Benchmark of ``hpcrun status`` with ten thousand old runs; no scheduler is needed.
 
     python benchmarks/status.py [RUNS]
 
-The first call reads one file of each old run, and the first ``status all`` all that the rows need; later calls read the
-old runs from hpcrun's cache.
+The first call reads one file of each old run, and the first ``status all`` reads all files that the rows need; later
+calls read old runs from hpcrun's cache.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def create_runs(root: Path, count: int) -> None:
 
 
 def run_time(*argv: str) -> float:
-    """Return the run time of an hpcrun command; a failure is an error."""
+    """Return the run time of an hpcrun command; raise an error if the command fails."""
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-m", "hpcrun", *argv], check=True, capture_output=True)
     return time.perf_counter() - begin

@@ -1,15 +1,15 @@
-"""Benchmark of the ways to distribute a training beside each other: step time, and the cost of communication.
+"""Benchmark of distribution strategies and libraries: step time, and the cost of communication.
 
     python benchmarks/strategies.py
     python benchmarks/strategies.py --model lenet5 --ranks 2 --rounds 10
 
 Each rank, worker or replica has one thread and its own batch of the same size. The cost of communication is the median,
-over rounds, of a step with it minus a step without it in the same round, so that other load on the machine affects both
-alike. MirroredStrategy and the parameter server run in other processes than a step without communication: their costs
-are differences of medians. PyTorch's steps are compared with its own. The ratio is that of the costs to that of
-hpcrun.train with as many ranks.
+over rounds, of the time of a step with communication minus that of a step without communication in the same round, so
+that other load on the machine affects both steps equally. MirroredStrategy and the parameter server run in separate
+processes, so their costs are differences of medians. PyTorch's steps are compared with PyTorch's steps without
+communication. Each ratio is the cost divided by the cost of hpcrun.train with the same number of ranks.
 
-All run on this host. Horovod (tools/horovod.sh) and PyTorch (tools/backends.sh) are skipped if they are missing.
+All ranks run on this host. Horovod (tools/horovod.sh) and PyTorch (tools/backends.sh) are skipped if they are missing.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 
 HOROVOD, BACKENDS = ROOT / ".venv-horovod", ROOT / ".venv-backends"
 Times = dict[str, list[float]]
-Row = tuple[str, float, float]  # what, seconds of a step, seconds of its communication
+Row = tuple[str, float, float]  # name, seconds per step, seconds of communication per step
 
 
 def free_ports(count: int) -> list[str]:
-    """Return ports of this host that are free now."""
+    """Return free ports of this host."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("", 0))) for _ in range(count)]
         return [str(each.getsockname()[1]) for each in sockets]
 
 
 def cost(times: Times, name: str) -> tuple[float, float]:
-    """Return the median seconds of a step, and of its communication."""
+    """Return the median time of a step and of its communication, in seconds."""
     pairs = zip(times[name], times["none"], strict=True)
     return statistics.median(times[name]), statistics.median(with_it - without for with_it, without in pairs)
 
 
 def measure_ranks(model: str, ranks: int, rounds: int) -> Iterator[Row]:
-    """Measure hpcrun.train and MultiWorkerMirroredStrategy in one job, and the other strategies against its steps."""
+    """Measure hpcrun.train and MultiWorkerMirroredStrategy in one job, and compare other strategies with its steps."""
     launch = launch_on_this_host()
     argv = ("steps.py", model, "none", "hpcrun", "mwms", "--rounds", rounds)
     times: Times = launch(ranks, *argv)["times"]
@@ -85,7 +85,7 @@ def measure_ddp(model: str, ranks: int, rounds: int) -> Iterator[Row]:
 
 
 def find_skipped() -> dict[str, str]:
-    """Return the measurements whose software is missing, and what installs it."""
+    """Return the measurements whose software is missing, and the script that installs the software."""
     packages = {
         "Horovod": (HOROVOD, "horovod", "bash tools/horovod.sh builds it"),
         "DDP, gloo (PyTorch)": (BACKENDS, "torch", "bash tools/backends.sh installs PyTorch"),
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--ranks", action="append", type=int, help="may be repeated (1, 2 and 4)")
     parser.add_argument("--rounds", type=int, default=20, help="of ResNet-50; LeNet-5's are ten times as many")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the programs that this one started
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit normally, which ends the child processes
     if (load := os.getloadavg()[0]) > 0.5:
         print(f"WARNING: the machine is busy (load {load:.1f}): the results are unreliable", file=sys.stderr)
     skipped, failed = find_skipped(), False

@@ -1,14 +1,14 @@
-"""Benchmark of training under hpcrun against plain Keras, with one network in one process, in turns.
+"""Benchmark of training with hpcrun and with plain Keras, alternately in one process.
 
     python benchmarks/train.py --image-size 224 --batch-size 8
 
-A rank has one core. Fits of a few steps alternate, and ratios are those of the medians of their steps:
+A rank has one core. Calls of `fit` with a few steps alternate; the ratios are ratios of median step times:
 
     keras      plain Keras, images in memory
     hpcrun     hpcrun.train.Model with the callbacks of a run (saved models are not part of a step)
     records    the same from JPEG files in TFRecords, with the augmentation of ResNet
 
-CPU time tells hpcrun's own work apart from other programs on the host. Then two ranks take steps of twice the batch.
+The CPU time excludes the effect of other programs on the host. Then two ranks take steps of twice the batch size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def measure(args: argparse.Namespace) -> None:
 
     hpcrun.train.init()
     import keras
-    import networks  # type: ignore[import-not-found]  # of the workload
+    import networks  # type: ignore[import-not-found]  # the module of the workload resnet50
 
     batch = args.batch_size * hpcrun.train.size()
     kinds = ["keras", "hpcrun", "records"] if hpcrun.train.size() == 1 else ["hpcrun"]
@@ -48,7 +48,7 @@ def measure(args: argparse.Namespace) -> None:
         fits[kind], steps[kind] = (model, make_batches(kind, args, batch)), make_stopwatch()
     for number in range(args.rounds + 1):
         for kind, (model, batches) in fits.items():
-            if number == 1:  # the first fit compiles
+            if number == 1:  # do not count the first fit, which compiles
                 steps[kind].wall.clear()
                 steps[kind].cpu.clear()
             run = hpcrun.train.run_callbacks() if kind != "keras" else []
@@ -60,7 +60,7 @@ def measure(args: argparse.Namespace) -> None:
 
 
 def make_batches(kind: str, args: argparse.Namespace, batch: int) -> Any:
-    """Return the data of a kind of training."""
+    """Return the training data of a variant."""
     import numpy as np
     import tensorflow as tf
 
@@ -78,11 +78,11 @@ def make_batches(kind: str, args: argparse.Namespace, batch: int) -> Any:
 
 
 def make_stopwatch() -> Any:
-    """Return a callback that measures each step but the first of a fit, with its callbacks."""
+    """Return a callback that measures all steps of a fit except the first, including the time of callbacks."""
     import keras
 
     class Stopwatch(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-        """Seconds of each step, and seconds of CPU time."""
+        """Run time and CPU time of each step, in seconds."""
 
         async_safe = True
 
@@ -103,7 +103,7 @@ def make_stopwatch() -> Any:
 
 
 def launch(ranks: int, argv: list[str]) -> dict[str, Any]:
-    """Run this program on one or two ranks with a core each, and return what it found."""
+    """Run this program on one or two ranks with one core each, and return its results."""
     cores = sorted(os.sched_getaffinity(0))[:ranks]
     command = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(ranks), sys.executable, __file__, *argv]
     environment = {name: value for name, value in os.environ.items() if name != "HPCRUN_RUN_DIR"}

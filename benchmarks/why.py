@@ -1,8 +1,8 @@
-"""Run time of ``hpcrun why`` on a sweep of failed tasks with long logs; it needs no scheduler.
+"""Benchmark of ``hpcrun why`` for a sweep of failed tasks with long logs; no scheduler is needed.
 
     python benchmarks/why.py [TASKS]
 
-The limit to compare with is the time of reading the ends of the same logs.
+The program compares the run time with that of reading the ends of the same logs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def create_sweep(count: int) -> runs.Run:
 
 
 def read_logs(sweep: runs.Run) -> None:
-    """Read the ends of all logs."""
+    """Read the end of each log."""
     for task in sweep.tasks:
         for log in task.directory.glob("*_log.*"):
             with log.open("rb") as file:

@@ -1,6 +1,6 @@
-"""Sums of a network's gradients in each codec in turn; rank 0 prints the time and the bytes that it sent.
+"""Benchmark of the allreduce of a network's gradients in each codec; rank 0 prints times and sent bytes.
 
-Run it with mpiexec; its arguments are the name of the network and the number of rounds.
+Run the program with mpiexec; the arguments are the name of the network and the number of rounds.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def bytes_sent() -> int:
 
 
 def main() -> None:
-    """Measure each codec in each round, so that other load on the machine affects all alike."""
+    """Measure each codec in each round, so that other load on the machine affects all codecs equally."""
     name, rounds = sys.argv[1], int(sys.argv[2])
-    with keras.StatelessScope(initialize_variables=False):  # to draw 138 million weights takes longer
+    with keras.StatelessScope(initialize_variables=False):  # drawing 138 million initial weights would take longer
         shapes = [variable.shape for variable in networks.build(name, 224, 1000).trainable_variables]
     comm, draw = hpcrun.train.comm(), np.random.default_rng(hpcrun.train.rank())
     gradients = [draw.standard_normal(shape, dtype=np.float32) * np.float32(1e-3) for shape in shapes]

@@ -2,7 +2,7 @@
 
     MASTER_PORT=7001 mpiexec -n 2 python benchmarks/training/ddp_steps.py resnet50 --rounds 30
 
-Rank 0 prints one line of JSON. The networks have the layers, images and batches of `networks.py`.
+Rank 0 prints one line of JSON. The networks have the same layers, image sizes and batch sizes as in `networks.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Block(nn.Module):
         self.shortcut = nn.Identity() if same else convolution(channels, 4 * filters, 1, stride)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the sum of both ways, rectified."""
+        """Return the sum of both branches, after ReLU."""
         return torch.relu(self.path(x) + self.shortcut(x))
 
 
@@ -61,7 +61,7 @@ NETWORKS = {"resnet50": (resnet50, 3, 1000, 8), "lenet5": (lenet5, 1, 10, 64)}
 
 
 def main() -> None:
-    """Run the benchmark of the command line."""
+    """Run the benchmark that the command line selects."""
     parser = argparse.ArgumentParser(description="Benchmark PyTorch's steps with DistributedDataParallel.")
     parser.add_argument("network", choices=NETWORKS)
     parser.add_argument("--rounds", type=int, default=30)
@@ -83,7 +83,7 @@ def main() -> None:
             nn.functional.cross_entropy(model(x), y).backward()
             optimizers[name].step()
             barrier()
-            if number >= 2:  # the first ones allocate memory
+            if number >= 2:  # do not count the first two rounds, which allocate memory
                 times[name].append(time.perf_counter() - begin)
     if rank == 0:
         print(json.dumps({"times": times}), flush=True)

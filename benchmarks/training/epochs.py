@@ -1,4 +1,4 @@
-"""Benchmark of epochs of Keras's `fit` and hpcrun.train's, alternately in one process; with more ranks hpcrun's alone.
+"""Benchmark of epochs of `fit` with Keras and hpcrun.train, in turn in one process; several ranks run only hpcrun.
 
     python benchmarks/training/epochs.py lenet5 keras hpcrun
     mpiexec -n 2 python benchmarks/training/epochs.py lenet5 hpcrun
@@ -23,13 +23,13 @@ from networks import NETWORKS, Network  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WATCH_SECONDS = 2.0  # seconds after `fit` in which CPU time is measured
+WATCH_SECONDS = 2.0  # CPU time is measured for these seconds after `fit`
 
 
 class EpochEnds(keras.callbacks.Callback):
-    """Records the ends of epochs; not the begin of the first one, which traces the step."""
+    """Callback that records the ends of epochs, but not the beginning of the first epoch, which traces the step."""
 
-    async_safe = True  # or Keras would wait for every step's logs
+    async_safe = True  # otherwise, Keras would wait for the logs of every step
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class LastStepEnd(keras.callbacks.Callback):
 
 
 def make_fit(kind: str, network: Network, images: int) -> Callable[..., None]:
-    """Return the `fit` of a new model, equal for both kinds.
+    """Return the `fit` of a new model, which is equal for both kinds.
 
     Args:
         kind: "keras" or "hpcrun".
@@ -71,7 +71,7 @@ def make_fit(kind: str, network: Network, images: int) -> Callable[..., None]:
 
 
 def epoch_seconds(fit: Callable[..., None], number: int) -> list[float]:
-    """Return the seconds of epochs, from the end of one to the end of the next."""
+    """Return the duration of each epoch in seconds, from the end of the previous epoch to the end of the epoch."""
     clock = EpochEnds()
     fit(number + 1, clock)
     return [end - begin for begin, end in zip(clock.ends, clock.ends[1:], strict=False)]
@@ -94,7 +94,7 @@ def measure_ending(fit: Callable[..., None]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Run the benchmark of the command line."""
+    """Run the benchmark that the command line selects."""
     parser = argparse.ArgumentParser(description="Benchmark epochs of Keras's fit and hpcrun.train's.")
     parser.add_argument("network")
     parser.add_argument("kinds", nargs="+", choices=["keras", "hpcrun"])

@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PROGRAM_FOLDER = Path(__file__).parent
 BIN = Path(sys.executable).parent
-TIMEOUT_SECONDS = 1200  # a longer job is stalled
+TIMEOUT_SECONDS = 1200  # a job that takes longer has stalled
 
 
 class JobError(Exception):
@@ -60,7 +60,7 @@ class Launcher:
             except subprocess.TimeoutExpired:
                 raise JobError(f"{job} takes longer than {TIMEOUT_SECONDS} s") from None
             finally:
-                process.terminate()  # launchers forward it to the ranks
+                process.terminate()  # launchers forward SIGTERM to the ranks
         lines = [line for line in out.splitlines() if line.startswith("{")]
         if process.returncode or not lines:
             raise JobError(f"{job} ended with {process.returncode}:\n{(err or out)[-2000:]}")
@@ -68,7 +68,7 @@ class Launcher:
 
 
 def launch_on_this_host(virtual_environment: Path = BIN.parent) -> Launcher:
-    """Return MPICH's mpiexec on this machine, with one thread per rank, however many cores there are.
+    """Return MPICH's mpiexec on this machine, with one thread per rank, regardless of the number of cores.
 
     Args:
         virtual_environment: The environment with mpiexec and Python.
@@ -78,7 +78,7 @@ def launch_on_this_host(virtual_environment: Path = BIN.parent) -> Launcher:
 
 
 def launch_on_hosts(environment: dict[str, str]) -> Launcher:
-    """Return srun with one rank per host, like the site `slurm`.
+    """Return srun with one rank per host, as on the site `slurm`.
 
     Args:
         environment: The environment with which Slurm's commands find the cluster.

@@ -38,10 +38,10 @@ class Network:
     """A network of the benchmarks.
 
     Attributes:
-        build: A function that builds it, with its initial weights.
+        build: A function that returns the network with its initial weights.
         shape: The shape of one image.
         classes: The number of classes.
-        batch: Images per rank and step.
+        batch: Number of images per rank and step.
     """
 
     build: Callable[[], keras.Model]
@@ -60,7 +60,7 @@ class Network:
         return draw.normal(size=(images, *self.shape)).astype("float32"), draw.integers(self.classes, size=images)
 
 
-# Small images: the gradients keep their size, and the benchmarks do not wait for convolutions.
+# Small images shorten the convolutions, and do not change the size of the gradients.
 NETWORKS = {
     "resnet50": Network(_resnet50, (32, 32, 3), 1000, 8),
     "lenet5": Network(_lenet5, (32, 32, 1), 10, 64),

@@ -2,8 +2,8 @@
 
     PORTS=7001,7002,7003,7004 DONE=/tmp/done mpiexec -n 3 python benchmarks/training/ps_steps.py lenet5 --rounds 30
 
-A round is one step of each worker. The chief, rank 0, prints one line of JSON. PORTS has one port more than ranks, and
-the chief makes the file DONE at the end, because the workers' servers run forever.
+A round is one step of each worker. The chief, rank 0, prints one line of JSON. PORTS contains one port more than there
+are ranks. The chief creates the file DONE at the end, because the workers' servers run until they are stopped.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from networks import NETWORKS
 
 
 def start_server(rank: int, ports: list[str]) -> tuple[tf.train.ClusterSpec, tf.distribute.Server]:
-    """Start the server of a worker, or that of the variables in the chief's process."""
+    """Start the server of a worker, or the server of the variables in the chief's process."""
     chief, variables, *workers = (f"127.0.0.1:{port}" for port in ports)
     cluster = tf.train.ClusterSpec({"chief": [chief], "ps": [variables], "worker": workers})
     threads = tf.compat.v1.ConfigProto(
         inter_op_parallelism_threads=len(ports) + 2, intra_op_parallelism_threads=1
-    )  # with fewer, calls wait for each other
+    )  # with fewer threads, remote calls wait for each other
     job, index = ("worker", rank - 1) if rank else ("ps", 0)
     return cluster, tf.distribute.Server(cluster, job, index, protocol="grpc", config=threads)
 
 
 def measure(name: str, cluster: tf.train.ClusterSpec, rounds: int) -> list[float]:
-    """Return the seconds of each round."""
+    """Return the duration of each round in seconds."""
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(cluster, task_type="chief", task_id=0)
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -67,13 +67,13 @@ def measure(name: str, cluster: tf.train.ClusterSpec, rounds: int) -> list[float
         for _ in cluster.as_dict()["worker"]:
             coordinator.schedule(step, args=(iterator,))
         coordinator.join()
-        if number >= 2:  # the first traces, the second touches allocated memory
+        if number >= 2:  # do not count the first two rounds: TensorFlow traces and allocates memory
             times.append(time.perf_counter() - begin)
     return times
 
 
 def main() -> None:
-    """Run the benchmark of the command line."""
+    """Run the benchmark that the command line selects."""
     parser = argparse.ArgumentParser(description="Benchmark training steps with a parameter server.")
     parser.add_argument("network")
     parser.add_argument("--rounds", type=int, default=30)

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 
 class StepVariants:
-    """The training step of each variant.
+    """The training steps of all variants.
 
     Args:
         name: The name of the network.
-        variants: The variants to measure; strategies and communication libraries start before TensorFlow's first
-            tensor.
+        variants: The variants to measure; this class starts strategies and communication libraries, which must precede
+            TensorFlow's first tensor.
     """
 
     def __init__(self, name: str, variants: list[str]) -> None:
@@ -89,7 +89,7 @@ class StepVariants:
 
         Args:
             model: The model.
-            optimizer: Its optimizer.
+            optimizer: The model's optimizer.
             reduce: A function that is applied to the gradients.
         """
         import keras
@@ -132,7 +132,7 @@ class StepVariants:
         """Return a step under MirroredStrategy.
 
         Args:
-            replicas: Their number; each is a part of the CPU.
+            replicas: The number of replicas; each is a logical device of the CPU.
         """
         import tensorflow as tf
 
@@ -200,12 +200,13 @@ def measure(comm: MPI.Comm, steps: dict[str, Step], rounds: int) -> dict[str, li
     Args:
         comm: The communicator of the ranks.
         steps: The steps of the variants.
-        rounds: The number of rounds; each has a random order, because a step leaves its data in the cache.
+        rounds: The number of rounds; the order of steps is random in each round, because a step leaves data in the
+            cache.
     """
-    for step in [*steps.values()] * 2:  # the first call traces, the second touches allocated memory
+    for step in [*steps.values()] * 2:  # run each step twice first: TensorFlow traces and allocates memory
         step()
     times: dict[str, list[float]] = {name: [] for name in steps}
-    order = random.Random(1)  # equal on all ranks
+    order = random.Random(1)  # the same order on all ranks
     for _ in range(rounds):
         for name in order.sample(list(steps), len(steps)):
             comm.Barrier()
@@ -217,7 +218,7 @@ def measure(comm: MPI.Comm, steps: dict[str, Step], rounds: int) -> dict[str, li
 
 
 def main() -> None:
-    """Run the benchmark of the command line."""
+    """Run the benchmark that the command line selects."""
     parser = argparse.ArgumentParser(description="Benchmark training steps with different kinds of communication.")
     parser.add_argument("network")
     parser.add_argument("variants", nargs="+")

@@ -1,4 +1,4 @@
-"""Build a data set: write its shards in parallel, and its description to ``dataset.json``.
+"""Builder of a data set: it writes the shards in parallel, and their description to ``dataset.json``.
 
 An interrupted build can be resumed: a shard gets its final name when it is complete, and ``.build.jsonl`` lists the
 complete shards below a line that identifies the build.

@@ -1,4 +1,4 @@
-"""Encode and decode TensorFlow's ``Example`` messages without TensorFlow.
+"""Encoder and decoder of TensorFlow's ``Example`` messages, without TensorFlow.
 
 An ``Example`` maps names to lists of bytes, floats or integers (tensorflow/core/example/{example,feature}.proto).
 """
@@ -20,7 +20,7 @@ _LIST_TYPES = {"bytes_list": _FIELD.TYPE_BYTES, "float_list": _FIELD.TYPE_FLOAT,
 
 
 def _declare_example() -> Any:
-    """Return the message class, from a separate pool: TensorFlow declares the same name in the default pool."""
+    """Return the message class from a separate pool, because TensorFlow declares the same name in the default pool."""
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tensorflow", syntax="proto3")
     for name, kind in _LIST_TYPES.items():
         message = file.message_type.add(name=name)

@@ -1,4 +1,4 @@
-"""Reader of a split's images for programs without TensorFlow: lists the images once, and reads each on demand.
+"""Reader of a split's images without TensorFlow: it lists the images once, and reads each image on demand.
 
 images = read_split("records", "train", size=224, augment="resnet")
 image, label = images.read(0, random.Random(1))  # a PIL image and a class from 0
@@ -38,7 +38,7 @@ class ImageReader:
     """The encoded images of a split.
 
     Attributes:
-        rows: For each image its file, or the file, offset and length of its record; and its class from 0.
+        rows: For each image: its file, or the file, offset and length of its record; and its class from 0.
         names: The names of the classes.
         size: Height and width of the crops in pixels.
         augment: ``resnet``: random crops and flips (Szegedy et al., arXiv:1409.4842); ``none``: the centre.
@@ -53,7 +53,7 @@ class ImageReader:
         return len(self.rows)
 
     def select(self, indices: Sequence[int]) -> ImageReader:
-        """Return a reader of some of the images, which is cheap to send to another process: it has no names."""
+        """Return a reader of some of the images, without names, which is cheap to send to a different process."""
         return ImageReader([self.rows[index] for index in indices], [], self.size, self.augment)
 
     def read(self, index: int, generator: Random) -> tuple[Image.Image, int]:
@@ -61,7 +61,7 @@ class ImageReader:
 
         Args:
             index: The number of the image.
-            generator: The random numbers of its crop and flip.
+            generator: Generator of the random numbers for crop and flip.
 
         Raises:
             HpcrunError: The image is damaged.
@@ -86,11 +86,11 @@ def read_split(
     ranks: int = 1,
     gather: Callable[[ShardRecords], list[ShardRecords]] = lambda records: [records],
 ) -> ImageReader:
-    """Find the images of a split; every rank must call this, because without an index the ranks divide the shards.
+    """Find the images of a split; every rank must call this: without an index, each rank reads a part.
 
     Args:
-        folder: A folder of TFRecord shards, or one with subfolders ``train`` and ``validation``, which contain one
-            folder of images per class.
+        folder: A folder of TFRecord shards, or a folder with the subfolders ``train`` and ``validation``, which contain
+            one folder of images per class.
         split: ``train`` or ``validation``.
         size: Height and width of the crops in pixels.
         augment: ``resnet`` or ``none``.
@@ -100,7 +100,7 @@ def read_split(
         gather: Function that returns the arguments of all ranks on each rank.
 
     Raises:
-        HpcrunError: The folder has no images of the split, or has labels without a name.
+        HpcrunError: The folder has no images of the split, or has labels without a class name.
     """
     top_folder = Path(folder)
     subfolders = {

@@ -1,4 +1,4 @@
-"""Images from which a data set is built: the location of each image's content, and its label."""
+"""Source images of a data set: the location of each image's content, and its label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ImageNet (ILSVRC 2012) read from its original archives, which need not be unpacked.
+"""Reader of ImageNet (ILSVRC 2012) from its original archives, without unpacking them.
 
 The folder of the archives may also have files of Inception's scripts (models/research/inception/inception/data): the
 classes in the order of their labels, their English names, the classes of the validation images, and bounding boxes.
@@ -29,11 +29,11 @@ def find_imagenet(folder: Path, report: Callable[[str], None]) -> Dataset:
 
     Args:
         folder: Folder of the archive of training images, of validation images, or both, and of the file with the
-            classes of the validation images. Without a file of classes, labels follow the order of the synset ids.
+            classes of the validation images. Without a file of classes, labels are in the order of the synset ids.
         report: Called with a message before an archive is read.
 
     Raises:
-        HpcrunError: Files are missing, damaged, or contradict each other.
+        HpcrunError: Files are missing, damaged, or inconsistent with each other.
     """
     archives = {"train": folder / TRAIN_ARCHIVE, "validation": folder / VALIDATION_ARCHIVE}
     if not any(file.is_file() for file in archives.values()):

@@ -17,7 +17,7 @@ from hpcrun.frozen import frozen
 _JPEG_QUALITY = 100
 """JPEG quality of converted images, as in Inception's scripts."""
 
-Image.MAX_IMAGE_PIXELS = None  # images of users may be large
+Image.MAX_IMAGE_PIXELS = None  # accept large images
 
 
 @frozen
@@ -45,7 +45,7 @@ def encode_image(content: bytes, *, resize: int = 0, raw: bool = False) -> Encod
     """Convert the content of an image file to the encoded image of a record.
 
     Args:
-        content: Content of a JPEG, PNG or other file that Pillow reads; its name does not matter.
+        content: Content of a JPEG, PNG or other image file that Pillow reads.
         resize: Height and width in pixels of the result; 0 keeps the size of the image.
         raw: Whether to store pixels instead of a JPEG file.
 
@@ -54,7 +54,7 @@ def encode_image(content: bytes, *, resize: int = 0, raw: bool = False) -> Encod
     """
     try:
         with warnings.catch_warnings(), Image.open(io.BytesIO(content)) as image:
-            warnings.simplefilter("ignore")  # warnings about metadata
+            warnings.simplefilter("ignore")  # hide warnings about metadata
             colour_mode_text = "" if image.mode == "RGB" else f" in {_COLOUR_MODES.get(image.mode, image.mode)}"
             keep_bytes = image.format == "JPEG" and not colour_mode_text and not resize and not raw
             height, width = image.height, image.width
@@ -83,7 +83,7 @@ _COLOUR_MODES = {"L": "grey", "1": "black and white", "P": "a palette", "LA": "g
 
 
 def _convert_to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):  # 16-bit grey: convert() would clip values at 255
+    if image.mode.startswith("I"):  # 16-bit grey, which convert() would clip at 255
         return image.convert("I").point(lambda value: value / 256).convert("RGB")
     return image.convert("RGB")
 

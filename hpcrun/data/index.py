@@ -14,12 +14,12 @@ FIELDS = [("shard", "<i4"), ("label", "<i4"), ("offset", "<i8"), ("length", "<i8
 without the 12 bytes of header before and the 4 bytes of checksum after the content (`hpcrun.data.tfrecord`)."""
 _RECORD_STRUCT = struct.Struct("<iiqq")
 _ALIGNMENT = 64
-_FRAME_BYTES = 16  # bytes of the length and checksums of a record
+_FRAME_BYTES = 16  # size of a record's length and checksums
 
 
 def index_name(split: str) -> str:
     """Return the file name of the index of a split."""
-    return f"index-{split}.npy"  # programs find the shards by the pattern train-*
+    return f"index-{split}.npy"  # must not match train-*, the pattern by which programs find shards
 
 
 def write_index(file: Path, shards: Iterable[Iterable[tuple[int, int, int]]]) -> None:
@@ -47,7 +47,7 @@ def load_index(files: Sequence[Path], split: str) -> Any:
 
     Args:
         files: The shards of the split.
-        split: Its name.
+        split: The name of the split.
     """
     import numpy as np
 

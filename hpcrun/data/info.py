@@ -35,7 +35,7 @@ class SplitInfo:
         heights: Height of each image in pixels.
         widths: Width of each image in pixels.
         damaged: One message for each shard that has a damaged record or a label without a class.
-        samples: Features of some records, for a picture.
+        samples: Features of the sample records, for a picture.
     """
 
     shards: int = 0
@@ -67,7 +67,7 @@ class SplitInfo:
 
 
 def class_name(label: int, names: Sequence[str]) -> str:
-    """Return the name of a class; the label itself if the class has no name."""
+    """Return the name of a class, or its label if the class has no name."""
     return names[label - 1] if 0 < label <= len(names) else str(label)
 
 
@@ -83,7 +83,7 @@ def inspect_split(
     Args:
         files: The shards of the split.
         names: The names of the classes.
-        samples: Number of records to keep as samples, from the beginnings of all shards.
+        samples: Number of records to keep as samples, taken from the beginnings of the shards.
         report: Function that is called after each shard with the shard's size in bytes.
     """
     info = SplitInfo(shards=len(files))

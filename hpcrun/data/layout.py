@@ -23,7 +23,7 @@ def find_shards(folder: Path) -> dict[str, list[Path]]:
     """Return the shards of a folder in order, by split.
 
     Raises:
-        HpcrunError: The folder has no shards, lacks some shards, or has shards of two builds.
+        HpcrunError: The folder has no shards, or shards are missing, or shards are from two builds.
     """
     shards: dict[str, dict[tuple[int, int], Path]] = {}
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():

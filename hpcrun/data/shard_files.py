@@ -1,4 +1,4 @@
-"""Write and read the shards of a data set."""
+"""Writer and reader of the shards of a data set."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def write_shard(
         raw: Whether to store pixels instead of JPEG files.
 
     Raises:
-        HpcrunError: The file does not have as many records as were written.
+        HpcrunError: The file has a different number of records than were written.
         OSError: The shard cannot be written.
     """
     skipped: list[tuple[str, str]] = []

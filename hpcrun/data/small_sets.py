@@ -1,4 +1,4 @@
-"""Readers of MNIST and CIFAR-10, as original files or from Keras's cache."""
+"""Readers of MNIST and CIFAR-10, from their original files or from Keras's cache."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _missing_error(name: str, folder: Path | None, files: str) -> HpcrunError:
 
 
 def _make_dataset(
-    labels: tuple[str, ...], shape: tuple[int, int, int], origin: Path, read: Callable[[str], Samples]
+    labels: tuple[str, ...], shape: tuple[int, int, int], source_path: Path, read: Callable[[str], Samples]
 ) -> Dataset:
     """Make a data set from the samples that `read` returns for each split, and shuffle the training images."""
     splits = {}
@@ -109,10 +109,10 @@ def _make_dataset(
         try:
             samples = list(read(split))
         except _READ_ERRORS as error:
-            raise HpcrunError(f"{origin}: damaged, or other data: {error}", hint="copy it again") from None
+            raise HpcrunError(f"{source_path}: damaged, or other data: {error}", hint="copy it again") from None
         splits[split] = [
             ImageSource(
-                str(origin), f"{split}-{number:05}", label + 1, labels[label], number, len(pixels), pixels, shape
+                str(source_path), f"{split}-{number:05}", label + 1, labels[label], number, len(pixels), pixels, shape
             )
             for number, (pixels, label) in enumerate(samples)
         ]
@@ -123,7 +123,7 @@ _IDX_KINDS = "images-idx3-ubyte", "labels-idx1-ubyte"
 
 
 def _find_idx_file(folder: Path, name: str) -> Path | None:
-    """Return the file with this name, also with .gz, or with ``.idx`` instead of ``-idx`` as on some download sites."""
+    """Return the file with this name, or with suffix .gz, or with ``.idx`` for ``-idx`` as on some download sites."""
     names = [name, f"{name}.gz", name.replace("-idx", ".idx")]
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
@@ -164,7 +164,7 @@ def _read_npy(content: bytes) -> bytes:
 
 
 def _make_cifar10(
-    files: dict[str, Callable[[], bytes]], read: Callable[[bytes], tuple[bytes, bytes]], origin: Path
+    files: dict[str, Callable[[], bytes]], read: Callable[[bytes], tuple[bytes, bytes]], source_path: Path
 ) -> Dataset:
     names = {"train": [f"data_batch_{k}" for k in range(1, 6)], "validation": ["test_batch"]}
 
@@ -173,7 +173,7 @@ def _make_cifar10(
             for planes, label in _split_samples(*read(files[name]()), 3 * _PLANE_BYTES):
                 yield _interleave(planes), label
 
-    return _make_dataset(_CIFAR_CLASSES, (_SIDE_PIXELS, _SIDE_PIXELS, 3), origin, samples)
+    return _make_dataset(_CIFAR_CLASSES, (_SIDE_PIXELS, _SIDE_PIXELS, 3), source_path, samples)
 
 
 def _interleave(planes: bytes) -> bytes:
@@ -209,7 +209,7 @@ class _PickledArray:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler that allows only dictionaries, lists and arrays: other objects in a pickle could run any program."""
+    """Unpickler that allows only dictionaries, lists and arrays: other pickled objects could run arbitrary code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module.startswith("numpy") and name in {"_reconstruct", "ndarray", "dtype"}:

@@ -1,4 +1,4 @@
-"""Divide the training shards among workers: one folder per worker, with links to consecutive shards."""
+"""Division of the training shards among workers: one folder per worker, with links to consecutive shards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def split(folder: Path, workers: int) -> list[Path]:
         The folders. A folder that already has the same links is not changed.
 
     Raises:
-        HpcrunError: The shards cannot be divided evenly, or a folder has other files.
+        HpcrunError: The shards cannot be divided evenly, or a worker's folder contains unrelated files.
     """
     shards = find_shards(folder).get("train", [])
     if not shards or workers < 1 or len(shards) % workers:

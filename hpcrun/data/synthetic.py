@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make_images(out: Path, images: dict[str, int], classes: int, size: int) -> Dataset:
-    """Return random images: noise with a rectangle in the hue of the image's class.
+    """Return random images: noise, and a rectangle whose hue depends on the class.
 
     Args:
         out: Folder of the data set, recorded as the origin of the images.

@@ -1,7 +1,7 @@
 """TFRecord files: records of bytes, each with its length and checksums.
 
-The format is TensorFlow's (tensorflow/core/lib/io/record_writer.h): the length as a little-endian uint64, its masked
-CRC-32C, the bytes, and their masked CRC-32C.
+A record (tensorflow/core/lib/io/record_writer.h) is its length as a little-endian uint64, the masked CRC-32C of the
+length, the bytes, and the masked CRC-32C of the bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_RECORD_BYTES = 1 << 31
 
 
 class RecordError(HpcrunError):
-    """Error of a damaged TFRecord file.
+    """A TFRecord file is damaged.
 
     Args:
         file: The damaged file.

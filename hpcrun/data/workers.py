@@ -93,7 +93,7 @@ _finished_images: Any = None
 def _start_worker(finished_images: Any) -> None:
     global _finished_images  # noqa: PLW0603 - an initializer cannot pass values to tasks
     _finished_images = finished_images
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process terminates the workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the main process terminates the workers
 
 
 def _count_image() -> None:

@@ -1,4 +1,4 @@
-"""Functions of a run for scripts of any framework, without dependencies; see docs/run.md.
+"""Functions for training scripts of any framework, without dependencies; see docs/run.md.
 
     hpcrun.run.heartbeat(epoch=1, epochs=90, step=10, steps=5004, batch_size=256, loss=loss)  # after a step
     hpcrun.run.log_metrics(1, 90, loss=0.3, val_accuracy=0.71)  # at the end of an epoch
@@ -6,7 +6,7 @@
     hpcrun.run.checkpoint_requested()  # whether the job is about to be stopped
 
 `hpcrun status`, `watch`, `compare`, `report` and `result` show these values; `hpcrun.train` writes the same files.
-The import of this package starts neither threads nor MPI.
+Importing this package starts neither threads nor MPI.
 """
 
 from hpcrun.run.job import run_dir

@@ -1,6 +1,6 @@
 """Heartbeat of each rank: a small file in the run directory with the state of the rank.
 
-A thread writes the file, even while the script waits, compiles or makes no progress. A heartbeat is missing only if the
+A thread writes the file, even while the script waits, compiles or hangs. A heartbeat is missing only if the
 process is dead, stopped, cut off from the file system, or busy in a library that holds the GIL.
 """
 
@@ -68,7 +68,7 @@ class HeartbeatThread:
 
     def end(self) -> None:
         """Stop the thread, and write a last heartbeat when the script has ended."""
-        if os.getpid() == self.identity["pid"]:  # not in forked children
+        if os.getpid() == self.identity["pid"]:  # forked children write no heartbeat
             self._stop.set()
             self._thread.join(1)
             self.write(ended=True)
@@ -76,7 +76,7 @@ class HeartbeatThread:
     def _run(self) -> None:
         pause = self._delay
         while not self._stop.wait(pause):
-            with suppress(Exception):  # the next write may succeed
+            with suppress(Exception):  # continue after an error: the next write may succeed
                 self.write()
             pause = self.interval
 
@@ -93,7 +93,7 @@ class HeartbeatThread:
         if not ended:
             record["at"] = script_position(with_library_function=wait is None)
         for details in _details:
-            with suppress(Exception):  # write a heartbeat without details
+            with suppress(Exception):  # on an error, write a heartbeat without details
                 record |= details()
         temporary_file = self.file.with_name(f".{self.file.name}.new")
         with suppress(OSError):  # a full disk must not end the training
@@ -103,7 +103,7 @@ class HeartbeatThread:
 
 
 def start_heartbeat(rank: int, ranks: int, interval: float) -> None:
-    """Start the heartbeat of this process if hpcrun started the job; a second call has no effect.
+    """Start the heartbeat of this process if it runs in an hpcrun job; a second call has no effect.
 
     Args:
         rank: This rank.
@@ -120,7 +120,7 @@ def start_heartbeat(rank: int, ranks: int, interval: float) -> None:
         return
     interval = max(interval, ranks / MAX_WRITES_PER_SECOND)
     _started.append(HeartbeatThread(folder / f"rank-{rank}.json", rank, platform.node(), interval))
-    # Spread first heartbeats over the interval, so that ranks do not write at the same time.
+    # Spread the first heartbeats over the interval, so that ranks do not write at the same time.
     _started[0].start(delay=interval * rank / ranks)
 
 

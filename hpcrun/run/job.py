@@ -18,7 +18,7 @@ def run_dir() -> Path | None:
 
 
 def find_rank() -> int:
-    """Return the rank of this process: torchrun's rank in a process that torchrun started, else hpcrun's."""
+    """Return the rank of this process: torchrun's rank if torchrun started the process, otherwise hpcrun's rank."""
     return _read_integer("RANK", "HPCRUN_RANK", 0)
 
 
@@ -28,7 +28,7 @@ def count_ranks() -> int:
 
 
 def _read_integer(name: str, hpcrun_name: str, default: int) -> int:
-    """Return the number in the variable `hpcrun_name`; outside of jobs and below torchrun, the number in `name`."""
+    """Return the integer in the variable `hpcrun_name`; outside of jobs and under torchrun, the integer in `name`."""
     names = (name, hpcrun_name) if "TORCHELASTIC_RUN_ID" in os.environ else (hpcrun_name, name)
     text = next((os.environ[each] for each in names if os.environ.get(each)), "")
     return int(text) if text.isdigit() else default
@@ -39,7 +39,7 @@ def list_hosts() -> list[str]:
     hosts: list[str] = []
     with suppress(OSError):  # a job with one rank may have no hostfile
         for line in ((run_dir() or Path("/nowhere")) / "hostfile").read_text(encoding="utf-8").splitlines():
-            hosts += re.findall(r"^[^\s:#]+", line)[:1]  # n1, n1:2 or n1 slots=2
+            hosts += re.findall(r"^[^\s:#]+", line)[:1]  # a line is n1, n1:2 or n1 slots=2
     return list(dict.fromkeys(hosts)) or [platform.node()]
 
 
@@ -58,7 +58,7 @@ def read_number(name: str, default: float, unit: str, hint: str) -> float:
         hint: The hint of the error message.
 
     Raises:
-        HpcrunError: The value is not a finite number from 0.
+        HpcrunError: The value is negative or not a finite number.
     """
     text = os.environ.get(name) or str(default)
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 METRICS_FILE = "metrics.jsonl"
 _TIMING_KEYS = ("images_per_second", "seconds")
-_epoch_end_time = [time.perf_counter()]  # a list, because `log_metrics` replaces the value
+_epoch_end_time = [time.perf_counter()]  # in a list, so that `log_metrics` can replace the value
 _is_first_call = [True]
 
 
@@ -25,7 +25,7 @@ def log_metrics(epoch: int, epochs: int | None = None, **metrics: Any) -> None:
     After a restart, the first call removes the lines of this epoch and of later epochs, which the job repeats.
 
     Args:
-        epoch: The epoch, from 1; may count other intervals, such as between two evaluations.
+        epoch: The epoch, from 1; may count intervals other than epochs, such as those between two evaluations.
         epochs: The number of epochs of the whole training.
         **metrics: Values by name, such as `loss=0.3`: numbers, arrays or tensors. `images_per_second` is the rate of
             all ranks together, `seconds` the duration (default: since the last call).
@@ -79,7 +79,7 @@ def remove_repeated_epochs(folder: Path, last_epoch: tuple[int, int]) -> None:
 
     Args:
         folder: The run directory.
-        last_epoch: The index of the `fit` in the script and that of its last completed epoch, both from 0.
+        last_epoch: The index of the `fit` in the script, and the index of its last completed epoch, both from 0.
     """
     file = folder / METRICS_FILE
     if not file.exists():
@@ -96,7 +96,7 @@ def remove_repeated_epochs(folder: Path, last_epoch: tuple[int, int]) -> None:
 
 
 def _fit_and_epoch(line: str) -> tuple[int, int]:
-    """Return the `fit` and the epoch of a line; (0, 0) for other lines, which are kept."""
+    """Return the `fit` and the epoch of a line; (0, 0) for lines that are not epochs, which are kept."""
     try:
         entry = json.loads(line)
         return int(entry.get("fit", 0)), int(entry["epoch"])

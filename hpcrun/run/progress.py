@@ -26,8 +26,8 @@ SECONDS_BETWEEN_POINTS = 1.0
 class Progress:
     """The progress of a rank; counting a step costs a microsecond.
 
-    A step takes the same time on all ranks, because they wait for the slowest rank. The time in which a rank does not
-    wait for other ranks shows which rank is slow.
+    A step takes the same time on all ranks, because they wait for the slowest rank. The time that a rank spends without
+    waiting for other ranks shows which rank is slow.
 
     Args:
         fit: The number of the `fit` in the script, from 0.
@@ -42,24 +42,24 @@ class Progress:
         self.batch_size = 0.0  # global batch size; 0 while unknown
         self._first: tuple[int, int] | None = None  # first epoch and step
         self._logs: Logs = {}
-        # number of steps, their duration in s, and the waiting time in them in s
+        # number of steps, their duration in seconds, and the part of it spent waiting
         self._totals = self._reported = (0, 0.0, 0.0)
         self._step_times: dict[str, float] = {}
-        # time, and waited seconds so far, at the end of the last step
+        # time of the last step's end, and seconds waited until then
         self._last_step: tuple[float, float] | None = None
         self._points: list[list[float | None]] = []
         self._between = SECONDS_BETWEEN_POINTS
         self.start()
 
     def start(self) -> None:
-        """Start the clock."""
+        """Start measuring the time."""
         self._start_time = time.perf_counter()
         self._due = self._start_time + self._between
 
     def start_epoch(self, epoch: int) -> None:
         """Record the epoch, from 1."""
         self.phase, self.epoch, self.step = "training", epoch, 0
-        if self._last_step:  # the time between epochs is not a step
+        if self._last_step:  # do not count the time between epochs
             self._last_step = (time.perf_counter(), waited_seconds())
 
     def end_step(self, step: int, logs: Logs) -> bool:
@@ -77,7 +77,7 @@ class Progress:
             steps, seconds, before = self._totals
             new_steps = step - self.step
             self._totals = (steps + new_steps, seconds + now - self._last_step[0], before + waits - self._last_step[1])
-        else:  # the first step includes compilation
+        else:  # do not count the first step, which includes compilation
             self._first = (self.epoch, step - 1)
         self._last_step, self.step, self._logs = (now, waits), step, logs
         return now > self._due
@@ -171,6 +171,6 @@ def heartbeat(
 
 
 def _details(*, is_chief: bool) -> Logs:
-    """Return the details of `heartbeat`, without waiting times, which only the framework knows."""
+    """Return the details for the heartbeat, without waiting times, which only hpcrun.train measures."""
     details = _progress[0].details(is_chief=is_chief)
     return {name: value for name, value in details.items() if name != "own_seconds"}

@@ -45,8 +45,8 @@ def save_result(
 
     Args:
         metrics: Values by name.
-        rates: Images per second of each epoch. The result gets their median, without that of the first epoch if there
-            are others, because frameworks compile the model in it.
+        rates: Images per second of each epoch. The result gets their median, without the first epoch (if there are
+            more), in which frameworks compile the model.
         environment: Values that are written to the file, but not printed.
         versions: Versions of other libraries, by name.
     """
@@ -75,8 +75,8 @@ def read_epochs(folder: Path | None, key: str) -> list[float]:
         key: The name of the value in ``metrics.jsonl``.
     """
     values = []
-    with suppress(OSError):  # there is no epoch yet
+    with suppress(OSError):  # the file may not exist yet
         for line in (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines() if folder else ():
-            with suppress(ValueError, TypeError, KeyError):  # a line of the user's own
+            with suppress(ValueError, TypeError, KeyError):  # skip a line that the user wrote
                 values.append(float(json.loads(line)[key]))
     return [value for value in values if value > 0]

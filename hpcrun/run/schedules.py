@@ -1,4 +1,4 @@
-"""Decay of the learning rate by epoch, as factors of the full rate."""
+"""Decay of the learning rate by epoch, as factors of the full learning rate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SCHEDULES = ("step", "cosine", "exponential", "constant")
-_DROP_FRACTIONS = (30 / 90, 60 / 90, 80 / 90)  # fractions of all epochs at which the rate drops
+_DROP_FRACTIONS = (30 / 90, 60 / 90, 80 / 90)  # the learning rate drops at these fractions of all epochs
 
 
 def decay(
@@ -24,7 +24,7 @@ def decay(
             in Goyal et al. (arXiv:1706.02677, section 5.1). "cosine": half a cosine wave from 1 to 0 (Loshchilov and
             Hutter, arXiv:1608.03983). "exponential": multiply by `factor` after every `epochs_per_decay` epochs, as in
             Inception's training program. "constant": always 1.
-        epochs: Number of epochs of the whole training, with those before a restart.
+        epochs: Number of epochs of the whole training, including epochs before a restart.
         factor: Factor of "step" (default: 0.1) and "exponential" (default: 0.94).
         epochs_per_decay: Number of epochs between two decays of "exponential" (default: 2).
 

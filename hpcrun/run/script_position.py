@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _LIBRARY_PATHS = tuple(
     {*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))}
-    | {str(Path(__file__).parents[1]), "<"}  # <frozen ...>, <string>
+    | {str(Path(__file__).parents[1]), "<"}  # "<" is for <frozen ...> and <string>
 )
 
 

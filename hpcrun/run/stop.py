@@ -1,4 +1,4 @@
-"""The signals that ask a job to write a checkpoint and exit."""
+"""Signals that tell a job to write a checkpoint and exit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StopSignals:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # the result of signal.signal
+            signal.signal(number, handler)  # type: ignore[arg-type]  # the handler that signal.signal returned
         self._previous = {}
 
     def _record(self, signal_number: int, _: FrameType | None) -> None:
@@ -52,13 +52,13 @@ _signals = StopSignals()
 
 
 def checkpoint_requested() -> int:
-    """Return the signal that asks the job to write a checkpoint and exit: near its time limit, or when cancelled.
+    """Return the signal that tells the job to write a checkpoint and exit, near its time limit or when cancelled.
 
-    The first call, in the main thread, installs handlers of SIGTERM and SIGUSR2; before, these signals end the process.
-    The signal may reach the ranks in different steps, so the ranks must agree on a step; see docs/run.md.
+    The first call, in the main thread, installs handlers of SIGTERM and SIGUSR2; before that call, these signals end
+    the process. The signal may reach the ranks in different steps, so the ranks must agree on a step; see docs/run.md.
 
     Returns:
-        The number of the signal; 0 without a signal. A stopped program exits with code 128 + number.
+        The number of the signal; 0 if there was none. A stopped program exits with code 128 + number.
     """
     _signals.install()
     return _signals.received

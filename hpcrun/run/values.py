@@ -1,4 +1,4 @@
-"""Conversion of metrics of any framework to JSON and to text, without an import of the framework."""
+"""Conversion of metrics of any framework to JSON and to text, without importing the framework."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ def to_json(value: Any) -> Any:
     """Convert to JSON values; NaN and infinity become null.
 
     Args:
-        value: Numbers and texts, lists and dictionaries of them; arrays and tensors of NumPy, PyTorch, JAX, TensorFlow.
+        value: Numbers, texts, and lists and dictionaries of them; arrays and tensors of NumPy, PyTorch, JAX,
+            TensorFlow.
 
     Raises:
-        TypeError: A value has another type.
+        TypeError: A value has a different type.
     """
     if isinstance(value, dict):
         return {str(name): to_json(each) for name, each in value.items()}
@@ -21,9 +22,9 @@ def to_json(value: Any) -> Any:
         return value
     if isinstance(value, list | tuple):
         return [to_json(each) for each in value]
-    if hasattr(value, "tolist"):  # NumPy, PyTorch, JAX
+    if hasattr(value, "tolist"):  # arrays of NumPy and JAX, tensors of PyTorch
         return to_json(value.tolist())
-    if hasattr(value, "numpy"):  # TensorFlow
+    if hasattr(value, "numpy"):  # tensors of TensorFlow
         return to_json(value.numpy())
     value = float(value)
     return value if math.isfinite(value) else None
@@ -39,7 +40,7 @@ def _format(value: Any) -> str:
         return str(value)
     if hasattr(value, "tolist") or hasattr(value, "numpy"):
         return _format(value.tolist() if hasattr(value, "tolist") else value.numpy())
-    if isinstance(value, list | tuple):  # the metric has one value per class
+    if isinstance(value, list | tuple):  # a metric with one value per class
         return "[" + " ".join(_format(each) for each in value) + "]"
     value = float(value)
     if abs(value) >= 1000:

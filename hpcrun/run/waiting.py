@@ -25,7 +25,7 @@ class waiting:  # noqa: N801  (reads as a function, like contextlib.suppress)
 
     def __enter__(self) -> Self:
         self.outer = _innermost_wait[0]
-        self.start_time = perf_counter()  # set before other threads can read this object
+        self.start_time = perf_counter()  # assigned before other threads can read this object
         _innermost_wait[0] = self
         return self
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def options(script: str) -> argparse.Namespace:
-    """Parse `sys.argv` with the ``[options]`` of a script's ``workload.toml``; a wrong option ends the program.
+    """Parse `sys.argv` with the ``[options]`` of a script's ``workload.toml``; an invalid option ends the program.
 
     Args:
         script: The script's `__file__`.

@@ -56,7 +56,7 @@ def call_on_host(
         tensors: The arguments of the function.
         shapes: Shape of each result.
         dtypes: Dtype of all results, or a dtype for each result.
-        keepalive: List that keeps the function alive as long as the step may run; default: a list of this module.
+        keepalive: List that keeps the function alive as long as the step may run; default: a list in this module.
 
     Returns:
         The results, as tensors.
@@ -80,7 +80,7 @@ def call_on_host(
                 "XLA cannot compile a training step that contains an allreduce",
                 hint="compile only the computation of gradients, in a tf.function(jit_compile=True)",
             )
-        # Pass a list of tensors, which TensorFlow does not copy; concat and split would each copy.
+        # Pass a list of tensors, which TensorFlow does not copy; concat and split would each copy the values.
         results = numpy_function(
             call_and_record_errors, tensors, dtypes, _keepalive if keepalive is None else keepalive
         )
@@ -91,7 +91,7 @@ def call_on_host(
         import jax
         from jax.experimental import io_callback
 
-        # JAX may use an aligned array after the call, without a copy
+        # copy the results: JAX may keep an aligned array after the call without copying it
         def call_and_copy_results(*arrays: Array) -> list[Array]:
             return [np.array(result) for result in call_and_record_errors(*map(np.asarray, arrays))]
 
@@ -104,26 +104,26 @@ def call_on_host(
 
 
 def record_error(error: HpcrunError) -> None:
-    """Record an error in Python code that the backend calls, because the backend wraps it; see `reraise_original`."""
+    """Record an error in Python code that the backend calls, because the backend hides it; see `reraise_original`."""
     _recorded_errors.append(error)
 
 
 def add_error_explanation(explain: Callable[[Exception], HpcrunError | None]) -> None:
-    """Add a function that returns an `HpcrunError` for an error of the backend, or None; see `reraise_original`."""
+    """Register a function that converts a backend error to an `HpcrunError` or None; see `reraise_original`."""
     _explanations.append(explain)
 
 
 def is_compiled_by_xla() -> bool:
     """Return whether XLA compiles the current TensorFlow graph."""
     import tensorflow as tf
-    from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext  # there is no public function
+    from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext  # TensorFlow has no public one
 
     return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
 @contextmanager
 def reraise_original() -> Iterator[None]:
-    """Replace an exception of the backend by the `HpcrunError` that caused it in a compiled step or its data."""
+    """Replace a backend exception in the block by the `HpcrunError` of the compiled step or its data that caused it."""
     _recorded_errors.clear()
     try:
         yield
@@ -137,12 +137,12 @@ def reraise_original() -> Iterator[None]:
 
 
 def is_computed(tensors: Data) -> bool:
-    """Return whether all tensors of a structure have been computed; JAX returns tensors earlier."""
+    """Return whether all tensors of a structure have been computed; JAX returns tensors before they are computed."""
     return all(tensor.is_ready() for tensor in keras.tree.flatten(tensors) if hasattr(tensor, "is_ready"))
 
 
 def wait_for_step(logs: Data) -> None:
-    """Wait until the step that returned some logs is complete; JAX returns logs earlier."""
+    """Wait until the step that returned the logs is complete; JAX returns logs before the step is complete."""
     if keras.backend.backend() == "jax":
         import jax
 

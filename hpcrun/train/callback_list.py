@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import keras
-from keras.src.utils.python_utils import is_default, pythonify_logs  # Keras has no public ones
+from keras.src.utils.python_utils import is_default, pythonify_logs  # Keras does not export them
 
 if TYPE_CHECKING:
     from hpcrun.train.types import Logs

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Keras, Logs
 
-# Callbacks that write to files or to the screen, and therefore run on one rank.
+# Keras's callbacks that write to files or to the screen; they run on rank 0 only.
 _FILE_WRITERS = tuple(
     getattr(keras.callbacks, name)
     for name in (
@@ -30,7 +30,7 @@ _FILE_WRITERS = tuple(
         "RemoteMonitor",
         "TensorBoard",
     )
-    if hasattr(keras.callbacks, name)  # an older Keras may lack some
+    if hasattr(keras.callbacks, name)  # older versions of Keras lack some callbacks
 )
 
 
@@ -75,7 +75,7 @@ def wrap_user_callbacks(callbacks: Keras) -> list[Callback]:
 
 
 def callbacks_on_this_rank(user_callbacks: Sequence[Callback]) -> list[keras.callbacks.Callback]:
-    """Return the user's callbacks that run on this rank, between two callbacks of hpcrun.
+    """Return hpcrun's first callback, the user's callbacks that run on this rank, and hpcrun's last callback.
 
     Keras's callbacks print (`verbose=1`) on rank 0 only.
 
@@ -126,22 +126,22 @@ class AverageStatistics(keras.callbacks.Callback):  # type: ignore[misc]  # kera
 class SynchronizeRanks(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
     """Last callback, which broadcasts the state of rank 0 at the start, and stops all ranks at the same step."""
 
-    takes_tensor_logs = True  # reads no logs
+    takes_tensor_logs = True  # this callback does not read logs
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Broadcast the weights and the epoch of rank 0, which a callback may have restored on rank 0 only."""
-        broadcast_built_variables(self.model)  # a custom step may build the other variables later
+        broadcast_built_variables(self.model)  # a custom step may create more variables later
         self.model.training_state.weights_broadcast, self.model.training_state.variables_checked = (
             True,
             len(self.model.variables),
         )
         self.model._initial_epoch = world().comm.bcast(self.model._initial_epoch)  # noqa: SLF001
-        # Complete the broadcast first: a rank cannot forward messages while it traces its first step.
+        # Complete the broadcast on all ranks: a rank cannot forward messages while it traces its first step.
         checked_barrier("the beginning of the training")
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Delay a stop of this rank (such as on NaN) by one step, because the next allreduce stops all ranks."""
-        model = self._model  # `self.model` would fetch the model's state on JAX in the middle of an epoch
+        model = self._model  # on JAX, `self.model` would copy the model's state in the middle of an epoch
         reducers = model.training_state.reducers
         if reducers and model.stop_training and not any(reducer.stop_agreed for reducer in reducers):
             model.stop_training = False

@@ -71,12 +71,12 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         """Record stop signals inside the block, so that they do not end the process."""
         with self._signals:
             yield
-        if self._signal_number:  # the `fit` is complete, but the script must stop
+        if self._signal_number:  # `fit` is complete, but the signal must stop the script
             signal.raise_signal(self._signal_number)
 
     @property
     def _signal_number(self) -> int:
-        """The number of the stop signal that this rank received; 0 without one."""
+        """The number of the stop signal that this rank received; 0 if none."""
         return self._signals.received
 
     def _request_exit(self) -> None:

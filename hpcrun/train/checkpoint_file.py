@@ -65,7 +65,8 @@ def read_checkpoint(file: Path, seed: int) -> tuple[TrainingPosition, dict[str, 
         seed: Seed of the sample order if there is no file.
 
     Returns:
-        The position at which `fit` continues; and arrays by name: on rank 0 all arrays, else those of callbacks.
+        The position at which `fit` continues; and arrays by name: on rank 0 all arrays, on other ranks the arrays of
+        callbacks.
 
     Raises:
         HpcrunError: The file is damaged, or from a different version of hpcrun.
@@ -153,7 +154,7 @@ def restore_model(model: keras.Model, file: Path, position: TrainingPosition, ar
 
 
 def callback_state(callback: Keras) -> dict[str, Any]:
-    """Return the attributes of a callback that are numbers, strings, arrays, or lists of those."""
+    """Return the attributes of a callback that are numbers, strings, arrays, or lists of these types."""
     return {name: value for name, value in vars(callback).items() if _is_serializable(value)}
 
 
@@ -202,7 +203,7 @@ def _trained_variables(model: keras.Model) -> list[list[int] | None]:
 
 
 def _build_optimizers(model: keras.Model, trained_variables: Sequence[Sequence[int] | None]) -> None:
-    """Build the optimizers that a custom training step would build in its first call."""
+    """Build the optimizers, which a custom training step would build in its first call."""
     for optimizer, indices in zip(find_optimizers(model), trained_variables, strict=False):
         if indices is not None and not optimizer.built and max(indices, default=0) < len(model.variables):
             optimizer.build([model.variables[i] for i in indices])

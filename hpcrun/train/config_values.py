@@ -30,7 +30,7 @@ def config_of(keras_object: Keras) -> dict[str, Keras]:
         return {}
     config = (
         {**config, **getattr(keras_object, "_fn_kwargs", {})} if isinstance(config, dict) else {}
-    )  # such as Huber's delta
+    )  # parameters of a loss, such as Huber's delta
     for key, value in config.items():
         if _is_lambda(value):
             candidates = (getattr(keras_object, name, None) for name in (key, f"_{key}"))
@@ -43,7 +43,7 @@ def _is_lambda(value: Keras) -> bool:
     if not isinstance(value, dict):
         return False
     code = value.get("value")
-    has_no_class = len(value) == 1 and isinstance(code, list | tuple) and len(code) == 3  # the lambda of an activation
+    has_no_class = len(value) == 1 and isinstance(code, list | tuple) and len(code) == 3  # a lambda as activation
     return has_no_class or value.get("class_name") == "__lambda__"
 
 
@@ -86,7 +86,7 @@ def _describe_object(value: Keras) -> object:
     """Return values that identify an object, because repr() may contain a memory address."""
     if isinstance(value, functools.partial):
         return ["partial", _describe_object(value.func), to_comparable(value.args), to_comparable(value.keywords)]
-    if code := getattr(value, "__code__", None):  # all lambdas have the same name
+    if code := getattr(value, "__code__", None):  # compare the code: all lambdas have the same name
         closure = [cell.cell_contents for cell in value.__closure__ or () if cell != _EMPTY_CELL]
         return [
             value.__qualname__,

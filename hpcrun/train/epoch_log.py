@@ -86,7 +86,7 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
             training_state = self.model.training_state
             fraction = (
                 1 - training_state.skip / training_state.batch if training_state.skip else 1.0
-            )  # fraction of the epoch's batches that this process, not an earlier one, has trained
+            )  # fraction of the epoch's batches that this process has trained; a restarted job trains only a part
             self._rate = samples_trained(self.model) * fraction / (time.perf_counter() - self._epoch_start)
 
 

@@ -1,4 +1,4 @@
-"""Program of ``hpcrun export``, which converts a saved model to a format of other software."""
+"""Program of ``hpcrun export``, which converts a saved model to the format of a different program."""
 
 from __future__ import annotations
 

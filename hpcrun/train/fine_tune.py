@@ -21,7 +21,7 @@ def replace_head(model: keras.Model, classes: int, *, freeze: bool = False) -> k
     """Return a copy of a model in which a new layer with one output per class replaces the last layer with weights.
 
     Args:
-        model: A Sequential or Functional model that ends in `Dense`, or in a convolution of one pixel (MobileNet).
+        model: A Sequential or Functional model that ends in `Dense`, or in a 1x1 convolution (MobileNet).
         classes: Number of classes.
         freeze: Whether only the new layer is trained; a frozen `BatchNormalization` keeps its statistics.
 
@@ -47,7 +47,7 @@ def replace_head(model: keras.Model, classes: int, *, freeze: bool = False) -> k
 
     try:
         new_model = keras.models.clone_model(model, clone_function=copy_layer, recursive=True)
-    except ValueError as error:  # a model that is neither Sequential nor Functional
+    except ValueError as error:  # the model is neither Sequential nor Functional
         raise HpcrunError(
             f"Keras cannot copy the model: {error}", hint="use a Sequential or Functional model"
         ) from error
@@ -59,7 +59,7 @@ def replace_head(model: keras.Model, classes: int, *, freeze: bool = False) -> k
 
 
 def _flatten_layers(model: keras.Model) -> Iterator[keras.Layer]:
-    """Yield the layers of a model in order, with the layers of nested models instead of these models."""
+    """Yield the layers of a model in order, with nested models replaced by their layers."""
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             yield from _flatten_layers(layer)

@@ -76,11 +76,11 @@ def list_models(
 
 
 def last_evaluated_epoch() -> int:
-    """Return the last epoch in this job's ``metrics.jsonl``, after which a requeued job continues; 0 without one."""
+    """Return the last epoch in this job's ``metrics.jsonl``, after which a requeued job continues; 0 if none."""
     epochs = [0]
     with suppress(OSError):
         for line in ((run_dir() or Path()) / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError, TypeError, KeyError):  # an incomplete line
+            with suppress(ValueError, TypeError, KeyError):  # skip an incomplete line
                 epochs.append(int(json.loads(line)["epoch"]))
     return max(epochs)
 
@@ -88,7 +88,7 @@ def last_evaluated_epoch() -> int:
 def _find_new_model(
     run: Path, best: bool, last_epoch: int, find_end: Callable[[], str]
 ) -> tuple[SavedModel | None, str]:
-    """Return a copy of the saved model (None if not newer), and the reason why the run ended (empty if it runs)."""
+    """Return a copy of a newer saved model (None if there is none), and why the run ended (empty while it runs)."""
     end_reason = find_end()  # check the end before the model, because no model is saved after the end
     with suppress(HpcrunError, FileNotFoundError):
         saved_model = find_saved_model(run, best=best)
@@ -122,7 +122,7 @@ def _find_end(run: Path) -> str:
 
 
 class _EndFinder:
-    """Detects the end of a run, from its files and, less often, from the scheduler.
+    """Detector of the end of a run, from its files and, less often, from the scheduler.
 
     Args:
         run: The run directory.
@@ -141,7 +141,7 @@ class _EndFinder:
 
 
 def _query_end(run: Path) -> str:
-    """Return the reason why a run ended, according to ``hpcrun status``; empty if it may still be running."""
+    """Return the reason why a run ended, according to ``hpcrun status``; empty if the run may not have ended."""
     command = [sys.executable, "-m", "hpcrun", "status", str(run), "--json"]
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
         query_result = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT, check=False)

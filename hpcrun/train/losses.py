@@ -39,7 +39,7 @@ def scale_losses(model: keras.Model) -> Iterator[None]:
     Args:
         model: The model whose losses are computed.
     """
-    if keras_loss.reduce_weighted_values is _reduce_over_ranks:  # an outer block scales losses
+    if keras_loss.reduce_weighted_values is _reduce_over_ranks:  # an outer block already scales losses
         yield
         return
     keras_loss.reduce_weighted_values = _reduce_over_ranks
@@ -73,7 +73,7 @@ def _reduce_over_ranks(
     dtype: str | None = None,
 ) -> Data:
     loss = _keras_reduce(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
-    # losses without a reduction, or losses that the user's code reduced
+    # do not scale losses without a reduction, or losses that the user's code has reduced
     if len(loss.shape) > 0 or len(values.shape) == 0:
         return loss
     if reduction == "sum":

@@ -49,7 +49,7 @@ def keep_callback_evaluation_local(model: keras.Model) -> None:
     training_state, evaluate = model.training_state, model.evaluate
 
     def evaluate_all_samples(*args: Keras, **kwargs: Keras) -> Keras:
-        if kwargs.get("_use_cached_eval_dataset"):  # the validation of `fit`
+        if kwargs.get("_use_cached_eval_dataset"):  # `fit` calls evaluate for validation
             return evaluate(*args, **kwargs)
         training_state.evaluates_locally = True
         try:

@@ -67,7 +67,7 @@ class Model(ModelWrapper):
         With `jit_compile=True` on TensorFlow, XLA compiles the forward and backward pass.
 
         Raises:
-            HpcrunError: A loss has `reduction="none"` (only with several ranks).
+            HpcrunError: With several ranks, a loss has `reduction="none"`.
         """
         disable_xla(self.keras_model)
         self.keras_model.compile(*args, **kwargs)

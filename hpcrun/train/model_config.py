@@ -41,7 +41,7 @@ def check_same_model(model: keras.Model) -> None:
     if world().size == 1:
         return
     local_settings = dict(_settings(model))
-    digest = zlib.crc32(json.dumps(local_settings).encode())  # usually, ranks exchange only this value
+    digest = zlib.crc32(json.dumps(local_settings).encode())  # if the digests are equal, ranks exchange nothing else
     digests = checked_allgather("the comparison of models", digest)
     if len(set(digests)) == 1:
         return
@@ -57,7 +57,7 @@ def check_same_model(model: keras.Model) -> None:
 
 
 def check_same_learning_rate(model: keras.Model) -> None:
-    """Raise an error if learning rates differ between ranks, say because of a callback on one rank. Collective.
+    """Raise an error if learning rates differ between ranks, for example because of a callback on one rank. Collective.
 
     Args:
         model: A compiled model.

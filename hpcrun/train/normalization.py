@@ -37,7 +37,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
 
     @supports_jit.setter
     def supports_jit(self, value: bool) -> None:
-        pass  # ignore that keras.layers.Layer sets this attribute to True
+        pass  # ignore the value True, which keras.layers.Layer assigns
 
     def _moments(self, inputs: Data, mask: Data) -> tuple[Data, Data]:
         """Return the mean and the (biased) variance of each channel, each of shape (C,), in the dtype of the inputs."""
@@ -85,7 +85,7 @@ def _global_moments(layer: keras.layers.BatchNormalization, inputs: Data, mask: 
 
 
 def _local_moments(inputs: Data, mask: Data, axes: list[int]) -> tuple[Data, Data, Data]:
-    """Return number, mean and variance of the values of each channel on this rank, each of shape (C,)."""
+    """Return count, mean and variance of each channel's values on this rank, each of shape (C,)."""
     if mask is None:
         mean = ops.mean(inputs, axes, keepdims=True)
         squares = ops.square(inputs - ops.stop_gradient(mean))  # the gradient with respect to the mean is 0
@@ -93,7 +93,7 @@ def _local_moments(inputs: Data, mask: Data, axes: list[int]) -> tuple[Data, Dat
         return math.prod((ops.cast(shape[a], mean.dtype) for a in axes), start=ops.ones_like(mean)), mean, variance
     is_counted = ops.cast(ops.broadcast_to(ops.expand_dims(mask, -1), ops.shape(inputs)), "bool")
     counts = ops.sum(ops.cast(is_counted, inputs.dtype), axes, keepdims=True)
-    divisors = ops.maximum(counts, 1)  # all values may be masked
+    divisors = ops.maximum(counts, 1)  # a count is 0 if all values are masked
     mean = ops.sum(ops.where(is_counted, inputs, 0), axes, keepdims=True) / divisors
     squares = ops.square(ops.where(is_counted, inputs - ops.stop_gradient(mean), 0))
     return ops.reshape(counts, (-1,)), ops.reshape(mean, (-1,)), ops.sum(squares, axes) / ops.reshape(divisors, (-1,))

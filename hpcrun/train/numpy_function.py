@@ -2,7 +2,7 @@
 
 `tf.numpy_function` converts each result in Python (9 us), runs the function in an AutoGraph context, and creates a new
 Python thread state for each call: 0.1 ms for the ten gradients of LeNet-5. This module avoids this cost by using
-internals of TensorFlow. If TensorFlow's internals are different, the module calls `tf.numpy_function`.
+internals of TensorFlow. In TensorFlow versions without these internals, the module calls `tf.numpy_function`.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def predict_arrays(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
     start, stop = (samples * r // this_rank.size for r in (this_rank.rank, this_rank.rank + 1))
     first_sample = min(
         start, samples - 1
-    )  # Keras cannot predict 0 samples: a rank without samples predicts one sample, and discards the result
+    )  # Keras cannot predict 0 samples: a rank without samples predicts one sample and discards the result
     local_predictions = model.predict(
         keras.tree.map_structure(lambda a: a[first_sample : max(stop, first_sample + 1)], x), **kwargs
     )

@@ -59,7 +59,7 @@ def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Arr
             variable.assign(np.mean([_as_dtype(value, variable.dtype) for value in values], axis=0))
     sums = [
         np.sum(values, axis=0) for values in _group_by_array(rank_states, "metrics")
-    ]  # rank 0 gets the sums of all ranks, because metrics are summed over the ranks later
+    ]  # only rank 0 gets the summed metrics, because metrics are summed over the ranks later
     return sums if this_rank.rank == 0 else [np.zeros_like(total) for total in sums]
 
 

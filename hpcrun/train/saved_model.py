@@ -35,7 +35,7 @@ class SavedModel:
     record: dict[str, Any]
 
     def name(self, output_index: int) -> str:
-        """Return the class name of an output, given its index; the index as text if the name is unknown."""
+        """Return the class name of an output, given its index; if the name is unknown, return the index as text."""
         return self.names[output_index] if output_index < len(self.names) else str(output_index)
 
 

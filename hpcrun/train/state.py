@@ -88,7 +88,7 @@ def broadcast_built_variables(model: keras.Model) -> bool:
     if not variables:
         return False
     values = [np.ascontiguousarray(keras.ops.convert_to_numpy(v.value)).reshape(-1) for v in variables]
-    all_bytes = np.concatenate([value.view(np.uint8) for value in values])  # bytes: MPI has no bfloat16
+    all_bytes = np.concatenate([value.view(np.uint8) for value in values])  # as bytes, because MPI has no bfloat16
     this_rank.comm.Bcast(all_bytes)
     end_offsets = np.cumsum([value.nbytes for value in values])
     for variable, value, bytes_of_variable in zip(
@@ -98,7 +98,7 @@ def broadcast_built_variables(model: keras.Model) -> bool:
         if variable.name == "seed_generator_state":
             value_of_rank_0 = value_of_rank_0 + np.array([this_rank.rank, 0], value_of_rank_0.dtype)
         variable.assign(value_of_rank_0)
-    if keras.backend.backend() == "torch":  # on PyTorch, dropout uses PyTorch's generator
+    if keras.backend.backend() == "torch":  # on PyTorch, dropout uses PyTorch's random generator
         import torch
 
         torch.manual_seed(this_rank.comm.bcast(int(torch.randint(2**31, ()))) + this_rank.rank)
@@ -107,7 +107,7 @@ def broadcast_built_variables(model: keras.Model) -> bool:
 
 def _is_nonzero(variable: keras.Variable) -> bool:
     """Return whether an optimizer's variable is nonzero, and therefore may differ between ranks."""
-    if variable.shape == () and "int" not in variable.dtype:  # a learning rate, compared separately
+    if variable.shape == () and "int" not in variable.dtype:  # a learning rate, which is compared separately
         return False
     return bool(keras.ops.any(keras.ops.not_equal(variable.value, 0)))
 
@@ -126,7 +126,7 @@ def average_moving_statistics(model: keras.Model) -> None:
 def check_same_weights(model: keras.Model) -> None:
     """Raise an error if weights differ between ranks. Collective.
 
-    For speed, only sums of weights and of their squares are compared, with a tolerance of 1 % for rounding.
+    For speed, only the sums of the weights and of their squares are compared, with a tolerance of 1 % for rounding.
 
     Args:
         model: The model, after a training step.

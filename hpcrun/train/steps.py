@@ -90,7 +90,7 @@ def wrap_steps(model: keras.Model) -> None:
     model.train_step = accept_shards(model, model.train_step, is_training=True)
     if keras.backend.backend() != "jax" and is_custom_step(
         model, "train_step"
-    ):  # the loss metric of a custom step may count batches
+    ):  # the loss metric of a custom step may count batches instead of samples
         model.training_state.samples_seen = keras.Variable(0.0, dtype="float32", trainable=False, name="seen")
     model.test_step = accept_shards(model, model.test_step)
     model.predict_step = _accept_predict_shards(model.predict_step)
@@ -123,7 +123,8 @@ def _wrap_train_function(model: keras.Model) -> None:
                 training_state.batch += batches_per_call
                 return _skip_batches(model, data)
             is_measured = training_state.data_seconds is not None and batches_per_call == 1 and backend != "torch"
-            # If the data ended inside the compiled step, the step would stop halfway, and Adam would count it.
+            # If the data ended inside the compiled step, the step would be incomplete, but Adam would count it as a
+            # step.
             if is_measured or (training_state.open_ended and backend == "tensorflow"):
                 data = _fetch_batches(training_state, data, batches_per_call)
             result = original_train_function(*data)
@@ -144,7 +145,7 @@ def _fetch_batches(training_state: TrainingState, data: Sequence[Data], count: i
     if not (batches := list(islice(iterator, count))):
         raise StopIteration
     if training_state.data_seconds is not None:
-        if is_computed(training_state.last_logs):  # without this call, the GPU would still compute during the wait
+        if is_computed(training_state.last_logs):  # do not count the wait while the GPU computes
             training_state.data_seconds += perf_counter() - start
         training_state.last_batch = batches[-1]
     return *state, iter(batches)
@@ -155,7 +156,7 @@ def _synchronize_after_step(model: keras.Model, result: Data) -> None:
     training_state, backend = model.training_state, keras.backend.backend()
     if training_state.variables_checked is not None and training_state.variables_checked < len(
         model.variables
-    ):  # the first step has built layers
+    ):  # the first step has created variables
         check_same_weights(model)
     training_state.variables_checked = None
     if training_state.reducers:
@@ -241,7 +242,7 @@ def _accept_shards(model: keras.Model, step: Step, *, takes_shard: bool = False,
             return step_on_shard.inner(data)  # type: ignore[attr-defined]
         if is_training and model.training_state.samples_seen is not None:
             shard_size = keras.ops.cast(keras.ops.shape(first_rank_with_samples(data.data))[0], "float32")
-            # In a batch of fewer samples than ranks, some ranks have no sample.
+            # The share is 0 if this rank has no sample, in a batch of fewer samples than ranks.
             model.training_state.samples_seen.assign_add(keras.ops.divide_no_nan(shard_size, data.share))
         for saved_variable, variable in zip(
             model.training_state.weights_before if is_training else (), model.variables, strict=False

@@ -80,7 +80,7 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         return float(sum(reducer.allreduce.sent_bytes / max(1, reducer.steps) for reducer in reducers))
 
     def _count(self) -> None:
-        """Compute the global batch size: at the end of an epoch the count covers all ranks, on JAX too."""
+        """Compute the global batch size; at the end of an epoch, the count covers all ranks on every backend."""
         if self.progress.step:
             self.progress.batch_size = samples_trained(self.model) / self.progress.step or self.progress.batch_size
 
@@ -96,7 +96,7 @@ def samples_trained(model: keras.Model, *, in_epoch: bool = False) -> float:
     if training_state.samples_seen is not None:  # include the batches before a restart, as the loss does
         resumed_factor: float = training_state.batch / max(1, training_state.batch - training_state.skip)
         return float(training_state.samples_seen) * resumed_factor
-    if is_custom_step(model, "train_step"):  # the loss metric of a custom step may count batches
+    if is_custom_step(model, "train_step"):  # the loss metric of a custom step may count batches instead of samples
         return 0.0
     loss = next((m for m in model.metrics if m.name == "loss" and hasattr(m, "count")), None)
     return float(loss.count) * (world().size if in_epoch else 1) if loss else 0.0

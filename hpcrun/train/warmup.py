@@ -17,31 +17,33 @@ if TYPE_CHECKING:
 
 
 class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Scales the learning rate with the number of ranks, and warms it up, as Goyal et al. do (arXiv:1706.02677).
+    """Callback that scales the learning rate with the number of ranks, with a warm-up (Goyal et al., arXiv:1706.02677).
 
     Compile the model with the learning rate lr for one rank's share of the batch. In the first `warmup_epochs` epochs
     of s steps, the rate grows linearly with every step to `factor` times lr (sections 2.1 and 2.2): the rate of step t
     is lr (1 + (factor - 1) t / (warmup_epochs s)). After the warm-up, the callback does not change the rate, so that
-    `ReduceLROnPlateau` and scheduler callbacks can. If Keras does not know s in advance, the rate stays lr in the first
-    epoch, which counts the steps. With `steps_per_execution`, the rate grows once per execution.
+    `ReduceLROnPlateau` and scheduler callbacks can change it. If Keras does not know s in advance, the rate stays lr in
+    the first epoch, which counts the steps. With `steps_per_execution`, the rate grows once per execution.
 
     `fit(initial_epoch=...)` starts at the rate of the initial epoch if the optimizer is new. After the warm-up, an
     optimizer that has taken steps keeps its rate.
 
     Args:
         warmup_epochs: Number of epochs of the warm-up; 0: no warm-up.
-        factor: Ratio of the full rate and the optimizer's rate; default: the number of ranks.
+        factor: Ratio of the full learning rate to the optimizer's learning rate; default: the number of ranks.
         momentum_correction: Whether to scale the velocity of `keras.optimizers.SGD`, which contains the rate, by b / a
             when the rate changes from a to b (section 3, equation 10). Optimizers other than SGD need no correction of
             the momentum.
         verbose: Whether rank 0 prints when the warm-up begins and ends.
-        learning_rate: The rate that `factor` multiplies; default: the optimizer's rate when training begins. Required
-            for an optimizer that has taken steps (for example, of a loaded model), because its rate may be scaled.
+        learning_rate: The rate that `factor` multiplies; default: the optimizer's learning rate when training begins.
+            Required for an optimizer that has taken steps (for example, of a loaded model), because its learning rate
+            may already be scaled.
         decay: Function that converts an epoch, from 0, to a factor of the full rate after the warm-up, such as
             `hpcrun.train.decay("cosine", epochs)`; default: the callback does not change the rate after the warm-up.
 
     Raises:
-        HpcrunError: An argument is negative, or when training begins, the optimizer's rate is not a single number.
+        HpcrunError: An argument is negative, or the optimizer's learning rate is not a single number when training
+            begins.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         self._optimizer: Keras = None
 
     def set_model(self, model: keras.Model) -> None:
-        """Record the rate given to `compile`, before other callbacks restore a different rate."""
+        """Record the learning rate given to `compile`, before other callbacks restore a different one."""
         super().set_model(model)
         if model.optimizer is None:
             return
@@ -88,7 +90,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         self._started = self._finished = False
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Raise an error if the optimizer's rate may already be scaled; reset the step count."""
+        """Raise an error if the optimizer's learning rate may already be scaled; reset the step count."""
         self._epoch, self._last_batch = epoch, 0
         if (
             epoch < self.warmup_epochs
@@ -109,11 +111,11 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         self._last_batch = batch
         if self._finished:
             return
-        progress = self._epoch + (batch / self._steps if self._steps else 0)  # in epochs
+        progress = self._epoch + (batch / self._steps if self._steps else 0)  # epochs so far, as a float
         self._finished = progress >= self.warmup_epochs
         target = self._full_rate()
         if self._finished:
-            if self._started or self._is_new():  # an optimizer that was restored after the warm-up keeps its rate
+            if self._started or self._is_new():  # after the warm-up, a restored optimizer keeps its learning rate
                 self._set_rate(target)
                 self._print(f"learning rate {target:.6g}: the warm-up is over")
             elif self.decay:
@@ -139,7 +141,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
             self._print(f"learning rate {rate:.6g} from epoch {self._epoch + 1} on")
 
     def _full_rate(self) -> float:
-        """Return the full rate of this epoch; during the warm-up, the rate at the end of the warm-up."""
+        """Return the full learning rate of this epoch; during the warm-up, the rate that the warm-up reaches."""
         decay_factor = self.decay(self._epoch) if self.decay and self._epoch >= self.warmup_epochs else 1.0
         return float(self._base_rate * self._factor * decay_factor)
 
@@ -147,7 +149,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         return bool(self.model is not None and int(self._optimizer.iterations) == 0)
 
     def _set_rate(self, rate: float) -> bool:
-        """Set the rate, correct the momentum, and return whether the rate changed."""
+        """Set the learning rate, correct the momentum, and return whether the rate changed."""
         # On JAX, variables do not contain the state of a running epoch. Accessing `self.model` copies the state to
         # them, and makes Keras use the variables in the next step.
         if self.model is None:

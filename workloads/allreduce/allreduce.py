@@ -2,16 +2,16 @@
 
 For each message size, MPI_Allreduce with MPI_SUM sums an array of this size over all ranks, in place and in host
 memory, as hpcrun.train does with gradients. An iteration is an untimed barrier and one timed allreduce; its time is the
-MAXIMUM over the ranks, including mpi4py's call (below a microsecond). Minimum, median and maximum of a row are over its
-iterations. Both bandwidths are computed from the median, in 10^9 bytes per second:
+MAXIMUM over the ranks, including the overhead of mpi4py (below a microsecond). A row gives minimum, median and maximum
+over its iterations. Both bandwidths are computed from the median, in 10^9 bytes per second:
 
     algorithm bandwidth = bytes / time
     bus bandwidth       = algorithm bandwidth * 2 (p - 1) / p, for p ranks
 
 An allreduce moves at least 2 (p - 1) / p of its bytes in and out of each rank, so the bus bandwidth can be compared
 with the bandwidth of the network for every p (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
-Messages larger than the chunk size are also measured "in chunks", as hpcrun.train sends gradients, because this limits
-training.
+Messages larger than the chunk size are also measured "in chunks", because hpcrun.train sends gradients in chunks: this
+bandwidth limits the speed of training.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hpcrun.train.ranks.world import mpi_library
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BUDGET_SECONDS = 0.5  # time for the iterations of one message size, in seconds
+BUDGET_SECONDS = 0.5  # time in seconds for the iterations of one message size
 KIB = 1024
 
 
@@ -58,7 +58,7 @@ def main() -> None:
     print_on_chief = print_line if comm.rank == 0 else lambda _: None
 
     if args.nodes:
-        import nodes  # in the folder of this file
+        import nodes  # the module in this folder
 
         write_json(comm, "ranks.json", nodes.describe_ranks(comm))
     print_on_chief(format_header(dtype, hosts, chunk_bytes))
@@ -102,7 +102,7 @@ def allocate(size: int, dtype: np.dtype) -> np.ndarray:
 
 
 def measure(comm: Any, send_buffer: np.ndarray, step: int, iterations: int) -> dict[str, Any]:
-    """Check the sum of an array, warm up, and time the allreduce in messages of `step` numbers; return the row."""
+    """Check the sum of an array, warm up, and time the allreduce in messages of `step` values; return the row."""
     from mpi4py import MPI
 
     messages = [send_buffer[start : start + step] for start in range(0, len(send_buffer), step)]
@@ -118,7 +118,7 @@ def measure(comm: Any, send_buffer: np.ndarray, step: int, iterations: int) -> d
             start = time.perf_counter()
             allreduce()
             seconds_of_rank[i] = time.perf_counter() - start
-        comm.Allreduce(MPI.IN_PLACE, seconds_of_rank, MPI.MAX)  # the time of the slowest rank
+        comm.Allreduce(MPI.IN_PLACE, seconds_of_rank, MPI.MAX)  # an iteration takes as long as on the slowest rank
         return seconds_of_rank
 
     check(comm, send_buffer, allreduce)
@@ -141,7 +141,7 @@ def measure(comm: Any, send_buffer: np.ndarray, step: int, iterations: int) -> d
 
 def check(comm: Any, send_buffer: np.ndarray, allreduce: Callable[[], None]) -> None:
     """Check the allreduce with integers, whose sums are exact in any order; then fill the array with zeros."""
-    pattern = np.arange(2**16) % 251 + 1  # the values have a prime period, so that misplaced messages are detected
+    pattern = np.arange(2**16) % 251 + 1  # the prime period of the values reveals misplaced messages
     weights = [rank % 7 + 1 for rank in range(comm.size)]
     blocks = [send_buffer[start : start + len(pattern)] for start in range(0, len(send_buffer), len(pattern))]
     for block in blocks:

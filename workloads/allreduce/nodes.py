@@ -25,10 +25,10 @@ from hpcrun.train.ranks.world import mpi_library
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BUDGET_SECONDS, REPEATS = 0.1, 5  # time of a measurement, and number of measurements
-MAX_ROUNDS = 7  # maximum number of partners of a node; up to eight nodes are each paired with all others
+BUDGET_SECONDS, REPEATS = 0.1, 5  # seconds per measurement, and number of measurements
+MAX_ROUNDS = 7  # maximum number of partners of a node; with up to eight nodes, each node is paired with all others
 LATENCY_BYTES, BANDWIDTH_BYTES = 8, 2**20
-COPY_BYTES_PER_NODE = 2**28  # total of all ranks on a node
+COPY_BYTES_PER_NODE = 2**28  # bytes that all ranks of a node copy together
 MIN_COPY_BYTES = 2**23
 SYSFS = Path("/sys/class")
 
@@ -53,7 +53,7 @@ def network(sysfs: Path = SYSFS) -> str:
     ports = sorted(sysfs.glob("infiniband/*/ports/*/rate"))
     if ports:
         return ", ".join(f"{port.parts[-4]} {read_file(port).partition('(')[0].strip()}" for port in ports)
-    network_cards = [device.parent for device in sorted(sysfs.glob("net/*/device"))]  # no bridges
+    network_cards = [device.parent for device in sorted(sysfs.glob("net/*/device"))]  # bridges have no device
     network_cards = [card for card in network_cards if read_file(card / "operstate") != "down"]
     speeds_by_card = {card.name: read_file(card / "speed") for card in network_cards}
     return ", ".join(f"{name} {speed} Mb/s" if speed.isdigit() else name for name, speed in speeds_by_card.items())
@@ -127,7 +127,7 @@ def median_seconds(work: Callable[[], None]) -> float:
 def measure_pairs(comm: Any, hosts: list[str], names: list[str]) -> list[dict[str, Any]]:
     """Measure latency and bandwidth between the first ranks of each pair of nodes. Collective."""
     leaders = [hosts.index(name) for name in names]
-    times_by_pair: dict[tuple[int, int], list[tuple[float, float]]] = {}  # latency (us), bandwidth (GB/s) by pair
+    times_by_pair: dict[tuple[int, int], list[tuple[float, float]]] = {}  # latency in us and bandwidth in GB/s, by pair
     for round_pairs in REPEATS * schedule_rounds(len(names)):
         for pair in round_pairs:
             ranks = [leaders[node] for node in pair]
@@ -158,7 +158,7 @@ def schedule_rounds(count: int) -> list[list[tuple[int, int]]]:
         half_count = len(positions) // 2
         pairs = zip(positions[:half_count], reversed(positions[half_count:]), strict=True)
         rounds.append([(min(a, b), max(a, b)) for a, b in pairs if a is not None and b is not None])
-        # the first node stays, all other nodes rotate by one
+        # keep the first node, and rotate all other nodes by one
         positions = [positions[0], positions[-1], *positions[1:-1]]
     return rounds
 

@@ -1,8 +1,8 @@
 """CifarNet on CIFAR-10 with the settings of TernGrad's experiments, data-parallel.
 
-The network of TensorFlow's CIFAR-10 tutorial has two convolutions and two hidden layers, on crops of 24 x 24 pixels.
-TernGrad (Wen et al., arXiv:1705.07878) trains the network with Adam, a constant learning rate of 0.0002, and 128 images
-per step for 200,000 steps, which are 512 epochs.
+The network of TensorFlow's CIFAR-10 tutorial has two convolutions and two hidden layers; its inputs are crops of 24 x
+24 pixels. TernGrad (Wen et al., arXiv:1705.07878) trains the network with Adam, a constant learning rate of 0.0002, and
+128 images per step for 200,000 steps, which are 512 epochs.
 """
 
 from __future__ import annotations

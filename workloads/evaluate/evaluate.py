@@ -25,7 +25,7 @@ result, evaluator = {}, None
 last_epoch = last_evaluated_epoch() if args.follow else 0  # the last epoch before this job was requeued
 for saved in list_models(args.run, follow=args.follow, best=args.best, after_epoch=last_epoch):
     start_time = time.perf_counter()
-    model = hpcrun.train.load_model(saved.file)  # with averaged weights if the training averaged them
+    model = hpcrun.train.load_model(saved.file)  # contains moving averages of the weights if the training kept them
     require_classes(model, saved, validation.names)
     if evaluator is None:
         evaluator = Evaluator(model)

@@ -57,7 +57,7 @@ else:
     )  # (batch, classes)
 for layer in network.layers:
     if isinstance(layer, keras.layers.BatchNormalization):
-        layer.momentum = 0.9  # with Keras's 0.99, validation is wrong for hundreds of steps
+        layer.momentum = 0.9  # with Keras's 0.99, the statistics would be wrong for hundreds of steps
 for variable in network.trainable_variables:
     if variable.name == "kernel":
         variable.regularizer = keras.regularizers.L2(args.weight_decay / 2)  # the gradient is weight_decay * kernel

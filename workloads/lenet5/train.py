@@ -23,7 +23,7 @@ folder = Path(args.data_dir or Path(os.environ.get("KERAS_HOME", "~/.keras"), "d
 file = folder / "mnist.npz"
 default_dataset = "mnist" if file.is_file() else "shards" if args.data_dir and any(folder.glob("train-*")) else "digits"
 dataset = args.dataset or default_dataset
-if dataset == "shards":  # shards of hpcrun data mnist
+if dataset == "shards":  # shards that `hpcrun data mnist` wrote
     train, validation_images = (images.read_split(folder, split) for split in ("train", "validation"))
 
     def keep_one_channel(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

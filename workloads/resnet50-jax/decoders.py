@@ -1,6 +1,6 @@
-"""Processes that read and decode images; threads would share Python's lock with the thread that runs JAX.
+"""Processes that read and decode images; threads would compete for the GIL with the thread that runs JAX.
 
-They must start before the import of JAX, because a process with JAX's threads cannot be copied safely.
+The processes must start before the import of JAX, because forking a process with JAX's threads is unsafe.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 def start(count: int) -> ProcessPoolExecutor | None:
-    """Start so many processes; with 0, return None."""
+    """Start a pool of `count` decoder processes; return None if `count` is 0."""
     if not count:
         return None
     pool = ProcessPoolExecutor(count, get_context("fork"), _follow_parent, (os.getpid(),))
-    pool.submit(os.getpid).result()  # the first task starts all processes
+    pool.submit(os.getpid).result()  # the first task starts the processes
     return pool
 
 
 def _follow_parent(parent: int) -> None:
-    """Let the parent alone handle signals that stop the job, and end with the parent, however it ends."""
+    """Ignore stop signals, which the parent handles, and exit when the parent has ended."""
     for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
 
@@ -45,7 +45,7 @@ def _follow_parent(parent: int) -> None:
 
 
 def read_images(images: ImageReader, seeds: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return all images of a reader, (n, 224, 224, 3), uint8, and their classes; each seed is that of a crop."""
+    """Return all images of a reader, (n, 224, 224, 3), uint8, and their classes; a seed is for the crop of an image."""
     generators = map(Random, seeds)
     pixels, labels = zip(*(images.read(index, generator) for index, generator in enumerate(generators)), strict=True)
     return np.stack([np.asarray(image) for image in pixels]), np.array(labels)

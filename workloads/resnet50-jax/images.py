@@ -1,4 +1,4 @@
-"""Batches of images without TensorFlow: from TFRecords, from a folder with one folder per class, or random images."""
+"""Batches of images without TensorFlow: from TFRecords, from a folder with one subfolder per class, or random."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-import decoders  # beside this file
+import decoders  # the module in this folder
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
@@ -50,16 +50,16 @@ class RandomImages:
 
 
 def read_split(folder: str, split: str, size: int, augment: str, limit: int) -> ImageReader:
-    """Find the images of `train` or `validation`, the first `limit` of them (0: all); every process must call this."""
+    """Find the first `limit` images of `train` or `validation` (0: all images); every process must call this."""
     processes = {"rank": jax.process_index(), "ranks": jax.process_count(), "gather": gather}
     return image_reader.read_split(folder, split, size=size, augment=augment, limit=limit, **processes)
 
 
 def gather(local_object: object) -> list:
-    """Gather one object from each process, on all processes."""
+    """Return the objects of all processes; every process must call this."""
     if jax.process_count() == 1:
         return [local_object]
-    data = np.frombuffer(pickle.dumps(local_object), np.uint8)  # processes exchange arrays of one shape
+    data = np.frombuffer(pickle.dumps(local_object), np.uint8)  # processes can exchange arrays only
     sizes = multihost_utils.process_allgather(np.array(len(data)))  # (processes,)
     rows = multihost_utils.process_allgather(np.pad(data, (0, sizes.max() - len(data))))  # (processes, bytes)
     return [pickle.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]  # noqa: S301
@@ -80,9 +80,9 @@ def batches(
         images: The images, the same on all processes.
         batch_size: The global batch size, over all processes.
         pool: The processes that read and decode images; None: this process reads them.
-        seed: The seed of order, crops and flips, a different one for each epoch.
-        shuffle: Whether to shuffle the images and drop the last, smaller batch; if not, the batch is padded with images
-            of weight 0, because JAX divides it evenly among the devices.
+        seed: The seed of order, crops and flips, different for each epoch.
+        shuffle: Whether to shuffle the images and drop the last, smaller batch; if not, the last batch is padded with
+            images of weight 0, because JAX divides batches evenly among the devices.
         first_batch: The number of batches to skip, which were trained before an interruption.
 
     Yields:

@@ -1,7 +1,7 @@
 """ResNet-50 and other networks on ImageNet or the user's images with Keras on JAX and keras.distribution.DataParallel.
 
-The training step is compiled as one program for the devices of all processes. The program gives the results of one
-device: batch normalization, too, uses the statistics of the whole batch.
+The training step is compiled as one program for the devices of all processes. The results are those of one device;
+batch normalization also uses the statistics of the whole batch.
 
 The defaults are the recipe of Goyal et al., "Accurate, Large Minibatch SGD" (arXiv:1706.02677, sections 2 and 5.1), as
 for the workload resnet50: a learning rate of 0.1 per 256 images of the batch with a warm-up of 5 epochs, a tenth of the
@@ -26,7 +26,7 @@ from hpcrun.errors import HpcrunError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-import decoders  # beside this file
+import decoders  # the module in this folder
 
 args = hpcrun.run.options(__file__)
 data_dir = args.data_dir or os.environ.get("HPCRUN_DATA_IMAGENET")
@@ -36,7 +36,7 @@ if not (args.synthetic_data or data_dir):
         "HINT: --data-dir FOLDER trains on its images, --synthetic-data on random ones, to measure speed only"
     )
 
-pool = decoders.start(0 if args.synthetic_data else args.workers)  # before the import of JAX
+pool = decoders.start(0 if args.synthetic_data else args.workers)  # fork before the import of JAX
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
@@ -47,7 +47,7 @@ if int(os.environ.get("JAX_NUM_PROCESSES", "1")) > 1:
     address, process_count, process_id = (os.environ[name] for name in names)
     jax.distributed.initialize(address, int(process_count), int(process_id))
 process, devices = jax.process_index(), jax.device_count()
-# From here on, a stop signal does not end this process; JAX has replaced earlier handlers of SIGTERM.
+# From here on, stop signals are recorded and do not end this process. JAX has replaced earlier handlers of SIGTERM.
 hpcrun.run.checkpoint_requested()
 
 import images  # noqa: E402  (beside this file)
@@ -89,7 +89,7 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self) -> None:
         base = networks.ARCHITECTURES[args.arch].learning_rate if args.learning_rate is None else args.learning_rate
-        self.scale = args.batch_size / 256  # k of the paper
+        self.scale = args.batch_size / 256  # k in the paper
         warmup = min(5, epochs * 5 / 90) if args.warmup_epochs is None else args.warmup_epochs
         self.warmup = warmup if self.scale > 1 else 0
         decay = hpcrun.run.decay(args.schedule, epochs)
@@ -98,7 +98,7 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step: object) -> object:
         """Return the learning rate of a step, from 0."""
-        epochs_done = keras.ops.cast(step, "float32") / steps  # such as 1.5
+        epochs_done = keras.ops.cast(step, "float32") / steps  # a float, such as 1.5
         rate = keras.ops.take(self.rates, keras.ops.cast(keras.ops.floor(epochs_done), "int32"))
         if not self.warmup:
             return rate
@@ -116,7 +116,7 @@ batch_sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(dis
 
 
 def to_global_array(local_values: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
-    """Return an array over all devices, given the values for the devices of this process."""
+    """Return an array over all devices, given this process's part of the values."""
     return jax.make_array_from_process_local_data(sharding, local_values)
 
 
@@ -158,11 +158,11 @@ def summarize(totals: jax.Array, prefix: str = "") -> dict[str, float]:
     return {prefix + name: value for name, value in means.items()}
 
 
-# Checkpoint: process 0 writes it, and all processes read it when the job starts again.
+# Checkpoint: process 0 writes the file, and all processes read the file when the job restarts.
 file = (run_dir := hpcrun.run.run_dir()) and run_dir / "checkpoints" / "training.npz"
 epoch, step, epoch_metrics = 0, 0, {}  # completed epochs, completed steps of the next epoch, metrics of the last epoch
 variables = (network.trainable_variables, network.non_trainable_variables, optimizer.variables)
-zero_totals = np.zeros(4, "float32")  # sums of an epoch: losses, correct predictions, those in the top 5, images
+zero_totals = np.zeros(4, "float32")  # sums over an epoch: losses, correct predictions, correct in the top 5, images
 state = (
     *([variable.value for variable in group] for group in variables),
     to_global_array(zero_totals, replicated_sharding),
@@ -202,7 +202,7 @@ while epoch < epochs:
     start_time, first_step = time.perf_counter(), step
     for batch in load(training, f"{args.seed} {epoch}", shuffle=True, first_batch=first_step):
         previous, (loss, state) = loss, train_step(state, batch)
-        jax.block_until_ready(previous)  # limits prefetching to one batch per step
+        jax.block_until_ready(previous)  # wait, so that at most one batch is prefetched
         step += 1
         progress = {"epoch": epoch + 1, "epochs": epochs, "step": step, "steps": steps, "batch_size": args.batch_size}
         hpcrun.run.heartbeat(**progress, loss=loss)
@@ -215,7 +215,7 @@ while epoch < epochs:
                 print(f"stopped in epoch {epoch + 1}, after {step} batches; start it again to continue", flush=True)
             sys.exit(128 + signal_number)
 
-    epoch_metrics = summarize(state[3])  # waits for the last step
+    epoch_metrics = summarize(state[3])  # this call waits for the last step
     rate = (step - first_step) * args.batch_size / (time.perf_counter() - start_time)
     if (epoch + 1) % args.val_freq == 0:
         hpcrun.run.heartbeat(phase="validation")
@@ -235,7 +235,7 @@ while epoch < epochs:
 
 hpcrun.run.heartbeat(phase="trained")
 for variable, value in zip(variables[0] + variables[1], state[0] + state[1], strict=True):
-    variable.assign(value)  # all processes must do this, because the value is an array over all devices
+    variable.assign(value)  # all processes must call this, because the value is an array over all devices
 if run_dir and process == 0:
     network.save(run_dir / "model.keras")
     (run_dir / "labels.txt").write_text("".join(f"{name}\n" for name in training.names))

@@ -1,4 +1,4 @@
-"""Images without TensorFlow: from TFRecords, from a folder with one folder per class, or random images."""
+"""Images without TensorFlow: from TFRecords, from a folder with one subfolder per class, or random images."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RandomImages(Dataset):
 
 
 def read_split(folder: str, split: str, size: int, augment: str, limit: int) -> Images:
-    """Find the images of `train` or `validation`, the first `limit` of them (0: all); every rank must call this."""
+    """Find the first `limit` images of `train` or `validation` (0: all images); every rank must call this."""
 
     def gather(local_object: object) -> list:
         objects = [local_object] * dist.get_world_size()
@@ -69,7 +69,7 @@ class Shards(Sampler):
     Args:
         samples: The number of images.
         batch_size: The global batch size, over all ranks.
-        seed: The seed of the order; None keeps the order, and the last batch, which may be smaller.
+        seed: The seed of the order; None: keep the order, and keep the last batch, which may be smaller.
         first_batch: The number of batches to skip, which were trained before an interruption.
     """
 

@@ -1,6 +1,7 @@
-"""Residual networks (He et al., arXiv:1512.03385) with torchvision's layer names, to load its weights.
+"""Residual networks (He et al., arXiv:1512.03385) with torchvision's layer names, so that its weights can be loaded.
 
-torchvision itself is not used: PyPI's package needs PyPI's build of PyTorch, and clusters have other builds.
+This module does not import torchvision: PyPI's package requires PyPI's build of PyTorch, and clusters have their own
+builds.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ BLOCKS = {  # the number of blocks of each stage
 
 
 class Block(nn.Module):
-    """A residual block: two convolutions of 3 x 3, or three of 1 x 1, 3 x 3 and 1 x 1 (a bottleneck).
+    """A residual block: two 3x3 convolutions, or a 1x1, a 3x3 and a 1x1 convolution (bottleneck).
 
     Args:
         in_channels: The number of input channels.
         width: The number of output channels; a bottleneck has four times as many.
-        stride: The stride of the first convolution of 3 x 3 (ResNet v1.5).
+        stride: The stride of the first 3x3 convolution (ResNet v1.5).
         bottleneck: Whether the block is a bottleneck.
     """
 
@@ -98,7 +99,7 @@ class ResNet(nn.Module):
 
 
 def split_parameters(network: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Return the optimizer's groups of parameters: biases and batch normalization have no weight decay."""
+    """Return the optimizer's parameter groups; biases and batch normalization have no weight decay."""
     decayed_parameters = [parameter for parameter in network.parameters() if parameter.ndim > 1]
     parameters_without_decay = [parameter for parameter in network.parameters() if parameter.ndim == 1]
     return [

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 
-import images  # beside this file
+import images  # the module in this folder
 import networks
 import torch
 import torch.distributed as dist
@@ -23,7 +23,7 @@ import hpcrun.run
 from hpcrun.errors import HpcrunError
 
 args = hpcrun.run.options(__file__)
-hpcrun.run.checkpoint_requested()  # from here on, a stop signal does not end this process
+hpcrun.run.checkpoint_requested()  # from here on, stop signals are recorded and do not end this process
 data_dir = args.data_dir or os.environ.get("HPCRUN_DATA_IMAGENET")
 if not (args.synthetic_data or data_dir):
     sys.exit(
@@ -31,7 +31,8 @@ if not (args.synthetic_data or data_dir):
         "HINT: --data-dir FOLDER trains on its images, --synthetic-data on random ones, to measure speed only"
     )
 
-# Ranks: hpcrun or torchrun has set the variables that PyTorch reads; a single process needs a group of one.
+# Ranks: hpcrun or torchrun has set the variables that PyTorch reads; a single process needs a process group of size
+# one.
 has_gpu = torch.cuda.is_available()
 device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count() if has_gpu else 0)
 if has_gpu:
@@ -65,12 +66,12 @@ if not steps or args.batch_size < ranks:
 
 # Model and optimizer
 network = networks.ResNet(args.arch, len(training.names)).to(device, memory_format=torch.channels_last)
-if args.sync_batch_norm and has_gpu:  # PyTorch has none for CPUs
+if args.sync_batch_norm and has_gpu:  # PyTorch has no SyncBatchNorm for CPUs
     network = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
 optimizer = torch.optim.SGD(networks.split_parameters(network, args.weight_decay), momentum=args.momentum)
 scaler = torch.amp.GradScaler(device.type, enabled=args.precision == "mixed_float16")
 half_dtype = {"mixed_float16": torch.float16, "mixed_bfloat16": torch.bfloat16}.get(args.precision)
-scale = args.batch_size / 256  # k of the paper: the learning rate is proportional to the batch size
+scale = args.batch_size / 256  # k in the paper: the learning rate is proportional to the batch size
 warmup = (min(5, epochs * 5 / 90) if args.warmup_epochs is None else args.warmup_epochs) if scale > 1 else 0
 decay = hpcrun.run.decay(args.schedule, epochs)
 
@@ -82,10 +83,10 @@ def learning_rate(epochs_done: float) -> float:
     return args.learning_rate * scale * decay(math.floor(epochs_done))
 
 
-# Checkpoint: rank 0 writes it, all ranks read it when the job starts again.
+# Checkpoint: rank 0 writes the file, and all ranks read the file when the job restarts.
 file = (run_dir := hpcrun.run.run_dir()) and run_dir / "checkpoints" / "training.pt"
 epoch, step, epoch_metrics = 0, 0, {}  # completed epochs, completed steps of the next epoch, metrics of the last epoch
-totals = torch.zeros(3, dtype=torch.float64, device=device)  # sums of an epoch: losses, correct predictions, images
+totals = torch.zeros(3, dtype=torch.float64, device=device)  # sums over an epoch: losses, correct predictions, images
 if file and file.exists():
     checkpoint = torch.load(file, map_location=device, weights_only=True)
     network.load_state_dict(checkpoint["network"])
@@ -114,14 +115,14 @@ def save(epoch: int, step: int) -> None:
 
 
 def average_statistics() -> None:
-    """Average the statistics of batch normalization over the ranks, which compute them from their images."""
+    """Average the statistics of batch normalization over the ranks; each rank's statistics are those of its shards."""
     for buffer in network.buffers():
         if buffer.is_floating_point():
             dist.all_reduce(buffer.div_(ranks))
 
 
 def stop_signal() -> int:
-    """Return the stop signal that any rank received, the same on all ranks; 0 without a signal."""
+    """Return the stop signal that a rank received, or 0; the result is the same on all ranks."""
     signal_number = torch.tensor(hpcrun.run.checkpoint_requested(), device=device)
     dist.all_reduce(signal_number, dist.ReduceOp.MAX)
     return int(signal_number)
@@ -144,7 +145,7 @@ saved_at = time.monotonic()
 while epoch < epochs:
     start_time, first_step = time.perf_counter(), step
     shards = images.Shards(len(training), args.batch_size, args.seed + epoch, first_step)
-    torch.manual_seed(args.seed + 1000 * epoch + rank)  # of crops and flips
+    torch.manual_seed(args.seed + 1000 * epoch + rank)  # seed of crops and flips
     model.train()
     for pixels, labels in images.load(training, shards, args.workers, device):
         y = labels.to(device, non_blocking=True)
@@ -153,8 +154,8 @@ while epoch < epochs:
         logits = predict(model, pixels)
         losses = cross_entropy(logits, y, reduction="sum", label_smoothing=args.label_smoothing)
         optimizer.zero_grad()
-        # DDP averages gradients: with this factor, the result is the gradient of the mean over the batch, even of
-        # unequal shards.
+        # DDP averages gradients over the ranks. This factor makes the result the gradient of the mean loss over the
+        # batch, even if shards differ in size.
         scaler.scale(losses * (ranks / args.batch_size)).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -203,7 +204,7 @@ while epoch < epochs:
 
 hpcrun.run.heartbeat(phase="trained")
 if run_dir and rank == 0:
-    torch.save(network.state_dict(), run_dir / "model.pt")  # with torchvision's names
+    torch.save(network.state_dict(), run_dir / "model.pt")  # with torchvision's layer names
     (run_dir / "labels.txt").write_text("".join(f"{name}\n" for name in training.names))
 hpcrun.run.write_result(**{f"final_{name}": value for name, value in epoch_metrics.items()}, arch=args.arch)
 dist.destroy_process_group()

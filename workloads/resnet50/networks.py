@@ -1,4 +1,4 @@
-"""The networks, from uint8 images to class probabilities; comments give the number of parameters for 1,000 classes."""
+"""Networks from uint8 images to class probabilities; comments give the number of parameters for 1,000 classes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def build(arch: str, size: int, classes: int, *, weight_decay: float = 0.0, sync
     def copy_layer(layer: layers.Layer) -> layers.Layer:
         config = layer.get_config()
         if layer is network.layers[-1]:
-            config["dtype"] = "float32"  # probabilities, also in mixed precision
+            config["dtype"] = "float32"  # probabilities are float32, even in mixed precision
         if isinstance(layer, layers.BatchNormalization):
             config["synchronized"] = synchronized
         return type(layer).from_config(config)
@@ -74,7 +74,7 @@ def build(arch: str, size: int, classes: int, *, weight_decay: float = 0.0, sync
         network = keras.models.clone_model(network, clone_function=copy_layer)
     for layer in network.layers:
         if isinstance(layer, layers.BatchNormalization):
-            layer.momentum = 0.9  # as in the paper; with Keras's 0.99, validation is wrong for hundreds of steps
+            layer.momentum = 0.9  # as in the paper; with Keras's 0.99, the first validations would be wrong
         if arch.startswith("resnet") and layer.name.endswith("_3_bn"):
             # with these initial values, the block is the identity
             layer.gamma.assign(keras.ops.zeros(layer.gamma.shape))

@@ -35,7 +35,7 @@ if args.synthetic_data:
     image_pool = generator.integers(256, size=(64, size, size, 3), dtype=np.uint8)  # (64, 224, 224, 3)
 
     def make_synthetic_batches(samples: int, **options: bool) -> object:
-        """Make batches of random images, which are for speed measurements only."""
+        """Make batches of random images, for speed measurements only."""
         indices, labels = np.arange(samples) % len(image_pool), generator.integers(classes, size=samples)  # (n,), (n,)
         load = partial(keras.ops.take, image_pool, axis=0)  # (b,) -> (b, 224, 224, 3)
         return hpcrun.train.dataset(indices, labels, batch_size=args.batch_size, load=load, seed=args.seed, **options)

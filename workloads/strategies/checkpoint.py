@@ -1,4 +1,4 @@
-"""The checkpoint of a training, and the end of the process after a stop signal."""
+"""Checkpoint of a training, and exit of the process after a stop signal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Shutdown of a training with parameter servers, because TensorFlow's servers run until they are stopped.
 
-Each other rank connects to the chief, which sends `done` at the end. If the connection breaks before, the chief
-has ended with an error, and the launcher ends all ranks.
+All other ranks connect to the chief, which sends `done` at the end. If the connection breaks earlier, the chief has
+failed, and the launcher ends all ranks.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
-CONNECT_SECONDS = 600.0  # the chief may be late: its node may import TensorFlow slowly
-GRACE_SECONDS = 20.0  # wait until the launcher ends the ranks after the chief's failure
+CONNECT_SECONDS = 600.0  # the import of TensorFlow may be slow on the chief's node
+GRACE_SECONDS = 20.0  # time for the launcher to end the ranks after the chief has failed
 
 
 class Chief:
@@ -57,7 +57,7 @@ class Chief:
 
 
 class Member:
-    """The connection of another rank to the chief; these ranks ignore stop signals, which the chief handles.
+    """A rank's connection to the chief; the rank ignores stop signals, which the chief handles.
 
     Args:
         address: The chief's host and port.
@@ -97,7 +97,7 @@ class Member:
         return True
 
     def leave(self, **metrics: float) -> None:
-        """Tell the chief that this rank ends.
+        """Tell the chief that this rank has ended its work.
 
         Args:
             **metrics: The evaluator's last metrics.

@@ -1,4 +1,4 @@
-"""The networks and the data that each strategy trains."""
+"""The networks and their training data, equal for all strategies."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ class Images:
         Args:
             size: The size of a batch.
             shard: The number of shards, and the index of this shard.
-            seed: The seed of a shuffle, with which an incomplete last batch is dropped; None: all images in order.
+            seed: The seed of the shuffle, after which an incomplete last batch is dropped; None: all images in order.
         """
         dataset = tf.data.Dataset.from_tensor_slices((self.x, self.y))
         if seed is not None:
-            # shuffle equally on all workers, before they take their shards
+            # shuffle in the same order on all workers, before sharding
             dataset = dataset.shuffle(len(self.x), seed=seed)
         return dataset.shard(*shard).batch(size, drop_remainder=seed is not None).prefetch(2)
 
 
 def load(args: argparse.Namespace) -> tuple[Images, Images]:
-    """Return the images for training and for validation: a fifth of the digits, or a fifth as many random images."""
+    """Return training and validation images; validation gets a fifth of the digits, or random images."""
     draw = np.random.default_rng(args.seed)
     dataset = args.dataset or {"lenet5": "digits", "resnet50": "synthetic"}[args.model]
     if dataset == "digits":

@@ -1,6 +1,6 @@
 """A custom training loop for ParameterServerStrategy: the chief schedules steps; workers do not wait for each other.
 
-Keras 3's `fit` does not work with ParameterServerStrategy, and its partitioned variables do not work either
+Keras 3's `fit` does not work with ParameterServerStrategy, and Keras 3 does not support partitioned variables
 (https://www.tensorflow.org/tutorials/distribute/parameter_server_training#training_with_custom_training_loop).
 """
 
@@ -40,11 +40,11 @@ def start_cluster(args: argparse.Namespace, addresses: list[str], rank: int) -> 
     config = tf_config(addresses, roles, rank, ps_of_chief=f"{host}:{port + 1}")
     os.environ["TF_CONFIG"] = json.dumps(config)
     print(f"rank {rank} is {role}; TF_CONFIG={os.environ['TF_CONFIG']}", flush=True)
-    os.environ["GRPC_FAIL_FAST"] = "use_caller"  # as in the tutorial: the loss of a worker raises an error at once
+    os.environ["GRPC_FAIL_FAST"] = "use_caller"  # as in the tutorial: if a worker is lost, raise an error at once
     cluster = tf.train.ClusterSpec(config["cluster"])
     options = tf.compat.v1.ConfigProto(
         inter_op_parallelism_threads=len(addresses) + 2
-    )  # without this option, calls would wait for each other
+    )  # without this option, remote calls would wait for each other
     if role.job == "chief":
         if not args.parameter_servers:
             _SERVERS.append(tf.distribute.Server(cluster, "ps", 0, protocol="grpc", config=options))
@@ -60,7 +60,7 @@ _SERVERS: list[tf.distribute.Server] = []  # keep a reference: the server stops 
 def train(training: Training, chief: Chief) -> dict[str, float]:
     """Train, and return the last metrics; only the chief calls this.
 
-    A stop signal ends the training on the chief, which then ends all other ranks; these ignore the signal.
+    A stop signal ends the training on the chief, which then ends all other ranks; the other ranks ignore the signal.
     """
     args, strategy = training.args, training.strategy
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -71,7 +71,7 @@ def train(training: Training, chief: Chief) -> dict[str, float]:
         return strategy.run(replica_step, next(iterator))  # (3,)
 
     @tf.function
-    def batches() -> tf.data.Dataset:  # each worker shuffles in another order
+    def batches() -> tf.data.Dataset:  # each worker shuffles in a different order
         seed = tf.random.uniform((), maxval=2**31, dtype=tf.int64)
         return training.images.batches(args.batch_size, seed=seed).repeat()
 
@@ -102,15 +102,15 @@ def train(training: Training, chief: Chief) -> dict[str, float]:
     return metrics
 
 
-MAX_SCHEDULED_STEPS = 32  # number of steps that are scheduled before their results are fetched
+MAX_SCHEDULED_STEPS = 32  # maximum number of scheduled steps whose results are not fetched yet
 
 
 def follow(training: Training, chief: Member) -> None:
-    """Validate each checkpoint until the training is over, in the process of the evaluator."""
+    """Validate each checkpoint until the training is over; only the evaluator calls this."""
     test_step, last, is_done = make_test_step(training.model), 0, False
     metrics: dict[str, float] = {}
     while not is_done:
-        # query this before reading: the chief writes the last checkpoint before it reports the end
+        # query before reading a checkpoint: the chief writes the last checkpoint before it reports the end
         is_done = chief.is_done(seconds=0.5)
         epoch, _ = training.checkpoint.read()
         if epoch > last:

@@ -1,4 +1,4 @@
-"""The role of each rank in a TensorFlow cluster, and TF_CONFIG.
+"""Roles of the ranks in a TensorFlow cluster, and TF_CONFIG.
 
 https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
 """
@@ -15,7 +15,7 @@ import hpcrun.train
 
 @dataclass(frozen=True)
 class Role:
-    """What a rank does.
+    """The role of a rank.
 
     Attributes:
         job: ``chief``, ``worker``, ``ps`` or ``evaluator``.
@@ -32,8 +32,8 @@ class Role:
 def assign(addresses: list[str], parameter_servers: int, evaluator: bool) -> list[Role]:
     """Return the role of each rank for ParameterServerStrategy.
 
-    Rank 0 is the chief. Parameter servers are the last rank of the last node, of the node before it, and so on in turn,
-    so that as few as possible share a node; the evaluator is chosen next. All others are workers.
+    Rank 0 is the chief. Each parameter server is the last free rank of a node, in turn from the last node to the first,
+    so that as few as possible share a node. The evaluator is chosen next. All remaining ranks are workers.
 
     Args:
         addresses: The host and port of each rank.
@@ -51,7 +51,7 @@ def assign(addresses: list[str], parameter_servers: int, evaluator: bool) -> lis
             f"and the job has {len(addresses)}",
             hint=f"hpcrun submit strategies --ntasks {needed_ranks} -- ...: a chief and at least one worker, too",
         )
-    free_ranks = defaultdict(list)  # host -> its ranks
+    free_ranks = defaultdict(list)  # ranks by host
     for rank, address in enumerate(addresses[1:], 1):
         free_ranks[address.rpartition(":")[0]].append(rank)
     special: list[int] = []

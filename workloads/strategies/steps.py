@@ -88,7 +88,7 @@ def make_test_step(model: keras.Model) -> Step:
 
 
 def evaluate(step: Step, batches: tf.data.Dataset) -> tf.Tensor:
-    """Return the sum of losses, and the numbers of correct predictions and of images, over batches (3,)."""
+    """Return the sum of losses, and the numbers of correct predictions and of images, over all batches (3,)."""
     return sum((step(x, y) for x, y in batches), tf.zeros(3))
 
 
@@ -104,5 +104,5 @@ def compute_means(sums: tf.Tensor, prefix: str = "") -> dict[str, float]:
 
 
 def _count_right(y: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Return the number of samples whose largest output (batch, classes) is that of their label (batch,)."""
+    """Return the number of samples whose largest output (batch, classes) belongs to their label (batch,)."""
     return tf.reduce_sum(tf.cast(tf.argmax(outputs, axis=1) == tf.cast(y, tf.int64), tf.float32))

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def train(training: Training) -> dict[str, float]:
     """Train, and return the last metrics; all ranks call this function.
 
-    A stop signal of one rank ends all ranks after the same step, because its number is summed with the metrics.
+    A stop signal on one rank ends all ranks after the same step, because the ranks sum the signal numbers with the
+    metrics.
     """
     args, strategy = training.args, training.strategy
     replica_step, test_step = training.train_step, make_test_step(training.model)
@@ -33,11 +34,11 @@ def train(training: Training) -> dict[str, float]:
 
     @tf.function
     def mean(sums: tf.Tensor) -> tf.Tensor:
-        """Return the mean over the workers of their sums, which is proportional to the total."""
+        """Return the mean of the workers' sums, which is proportional to the total."""
         return strategy.reduce("MEAN", strategy.run(lambda: sums), axis=None)
 
     def read(epoch: int, steps_done: int) -> tf.distribute.DistributedDataset:
-        """Return this worker's batches of an epoch, without batches of steps that were completed before a restart."""
+        """Return this worker's batches of an epoch, without the batches trained before a restart."""
 
         def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
             size = context.get_per_replica_batch_size(args.batch_size)

@@ -3,7 +3,7 @@
 hpcrun sets a TF_CONFIG with one worker per rank; the strategy with parameter servers replaces it.
 """
 
-# hpcrun: framework=tensorflow  # noqa: ERA001  (it names the variables that each rank gets)
+# hpcrun: framework=tensorflow  # noqa: ERA001  (this line selects the variables that each rank gets)
 from __future__ import annotations
 
 import os
@@ -14,7 +14,7 @@ import hpcrun.train
 args = hpcrun.train.options(__file__)
 rank, ranks = int(os.environ.get("HPCRUN_RANK", "0")), int(os.environ.get("HPCRUN_NTASKS", "1"))
 if args.strategy == "hpcrun":
-    hpcrun.train.init()  # MPI first
+    hpcrun.train.init()  # start MPI before TensorFlow
 
 import keras  # noqa: E402
 import networks  # noqa: E402  (this module and the following ones are in the folder of this file)
@@ -40,7 +40,7 @@ def build() -> tuple[keras.Model, keras.optimizers.Optimizer]:
     return network, sgd
 
 
-if args.strategy == "hpcrun":  # Keras's fit does the rest
+if args.strategy == "hpcrun":  # Keras's fit contains the training loop
     network, optimizer = build()
     model = hpcrun.train.Model(network)
     model.compile(optimizer, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
@@ -73,7 +73,7 @@ elif args.strategy == "mirrored":
 elif role and role.job == "chief":
     strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 else:
-    strategy = tf.distribute.get_strategy()  # the strategy `one`, and the evaluator, use a single process
+    strategy = tf.distribute.get_strategy()  # the strategy `one` and the evaluator use a single process
 replicas = strategy.num_replicas_in_sync
 if args.batch_size % replicas:
     raise hpcrun.train.HpcrunError(
@@ -88,7 +88,7 @@ shard = (ranks, rank) if args.strategy == "multiworker" else (1, 0)
 training = Training(args, strategy, network, optimizer, images, validation_images, shard, checkpoint)
 
 if not role or role.job == "chief":
-    hpcrun.run.checkpoint_requested()  # from here on, a stop signal does not end this process
+    hpcrun.run.checkpoint_requested()  # from here on, stop signals are recorded and do not end this process
 if role and role.job == "evaluator":
     parameter_server.follow(training, connection)
 elif role:

@@ -22,7 +22,7 @@ def use_share(share: Data) -> Iterator[None]:
     """Context manager in which gradients, losses and batch statistics are weighted by this rank's share of the batch.
 
     Args:
-        share: b_r / B, a float or a scalar tensor, for a rank with b_r of the B samples. 0 if the rank has no sample,
+        share: b_r / B, a float or a scalar tensor, for a rank with b_r of the B samples. 0 if the rank has no sample
             and computes on a placeholder sample.
     """
     if _is_graph_tensor(share):
@@ -35,13 +35,13 @@ def use_share(share: Data) -> Iterator[None]:
 
 
 def current_share() -> Data:
-    """Return this rank's share of the batch; None outside of `use_share`: all ranks have the same weight."""
+    """Return this rank's share of the batch; None outside of `use_share`, where all ranks have the same weight."""
     share = _current_share[0]
     if _is_graph_tensor(share):
         import tensorflow as tf
 
-        # A user's tf.function is traced once and called in the graphs of several steps: it must not contain a tensor
-        # of one step.
+        # Use a variable: a user's tf.function is traced once and called in several graphs, so it must not contain a
+        # tensor of one graph.
         if share.graph is not tf.compat.v1.get_default_graph():
             return _share_variable().read_value()
     return share

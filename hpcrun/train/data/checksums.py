@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _COMPARED_SAMPLES = 64  # number of samples: enough to detect a different order, without reading a whole file
-_TOLERANCE = 1e-6  # difference of two checksums, relative to the sum of magnitudes
+_TOLERANCE = 1e-6  # allowed difference of two checksums, relative to the sum of magnitudes
 
 
 def sample_indices(samples: int) -> Array:
@@ -50,7 +50,7 @@ class Checksum:
             return False
         return abs(self.value - other.value) <= _TOLERANCE * max(self.magnitude, other.magnitude)
 
-    __hash__ = None  # type: ignore[assignment]  # equality with a tolerance has no hash
+    __hash__ = None  # type: ignore[assignment]  # not hashable: equality has a tolerance
 
     def __repr__(self) -> str:
         return f"{self.kind} {self.value:{'.6g' if isinstance(self.value, float) else '08x'}}"

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
     from hpcrun.train.data.pipeline_steps import Nodes, PipelineStep
 
-# Index of the input seed; seed2 is the next input. Unseeded if both are 0 (tensorflow/core/ops/dataset_ops.cc).
+# Index of the input seed of each operation; seed2 is the next input. An operation is unseeded if both inputs are 0
+# (tensorflow/core/ops/dataset_ops.cc).
 _SEED_INPUT = {"ShuffleDatasetV3": 2, "RandomDataset": 0, "RandomDatasetV2": 0}
 
-# Index of an operation's input cycle_length, from the end. A cycle_length of -1 means one for each core.
+# Index of an operation's input cycle_length, from the end. The value -1 means the number of cores.
 _CYCLE_LENGTH_INPUT = {"InterleaveDataset": -2, "ParallelInterleaveDatasetV4": -5}
 
 # Datasets with more in-memory data are not rewritten unless necessary: rewriting a graph copies the data.
@@ -106,7 +107,7 @@ def _is_nondeterministic(step: PipelineStep) -> bool:
 
 
 def _may_be_nondeterministic(step: PipelineStep) -> bool:
-    return step.name == "ParallelInterleaveDataset"  # this class does not record `deterministic`
+    return step.name == "ParallelInterleaveDataset"  # this class does not store the argument `deterministic`
 
 
 def _check_random_ops(pipeline: Sequence[PipelineStep], generators: list[list[list[object]]]) -> None:
@@ -163,12 +164,12 @@ def _set_seed(nodes: Nodes, seed: int) -> None:
         if node.op in _SEED_INPUT:
             inputs = [
                 nodes_by_name.get(name.split(":")[0], node) for name in node.input
-            ]  # a function argument is not a constant
+            ]  # skip function arguments, which are not constants
             seed_index = _SEED_INPUT[node.op]
             seed_inputs, generator_inputs = inputs[seed_index : seed_index + 2], inputs[seed_index + 2 :]
             if all(_constant(seed_input) == 0 for seed_input in seed_inputs):
                 for seed_input in seed_inputs:
                     _set_constant(seed_input, seed)
-                for resource in generator_inputs:  # the seed generator belongs to the original dataset
+                for resource in generator_inputs:  # the original dataset owns the seed generator
                     resource.op = "DummySeedGenerator"
                     resource.attr.clear()

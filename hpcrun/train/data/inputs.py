@@ -26,7 +26,7 @@ class ShardedInput(NamedTuple):
     """Shards of batches, as input for Keras.
 
     Args:
-        x: A `tf.data.Dataset` on TensorFlow or if the user gave such a dataset, else a `ShardDataAdapter`.
+        x: A `tf.data.Dataset` on TensorFlow, or if the user gave a dataset; otherwise a `ShardDataAdapter`.
         spec: The structure of the unsharded data; leaves have `shape` and `dtype`.
         steps: The number of batches in an epoch; None if unknown.
     """
@@ -170,8 +170,8 @@ def _input_from_dataset(
     else:
         sharded_dataset = tf_data.keep_own_batches(x, scalars=scalars)
     steps = int(sharded_dataset.cardinality())
-    # Every new iterator advances the seeds of shuffles, and Keras on TensorFlow creates two per epoch of known length.
-    # The order of arrays changes with the first batch of an iterator.
+    # Every new iterator advances the seeds of shuffles, and Keras on TensorFlow creates two iterators per epoch if the
+    # number of steps is known. For arrays, the first batch of an iterator advances the order.
     two_iterators = keras.backend.backend() == "tensorflow" and steps >= 0 and not is_sharded
     for _ in range(first_epoch * 2 if two_iterators else first_epoch):
         iterator = iter(sharded_dataset)

@@ -72,7 +72,7 @@ def pipeline_steps(dataset: tf.data.Dataset) -> Iterator[PipelineStep]:
     """Yield the steps of a pipeline, from the last to the first."""
     graphs = (function.function.graph.as_graph_def() for function in dataset._functions())  # noqa: SLF001
     yield PipelineStep(dataset, [nodes for graph in graphs for nodes in function_bodies(graph)])
-    wrapped_dataset = getattr(dataset, "_impl", None)  # for example, TFRecordDataset wraps another dataset
+    wrapped_dataset = getattr(dataset, "_impl", None)  # some classes, such as TFRecordDataset, wrap a dataset
     for source in dataset._inputs() if wrapped_dataset is None else [wrapped_dataset]:  # noqa: SLF001  (there is no public function)
         yield from pipeline_steps(source)
 

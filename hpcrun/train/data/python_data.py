@@ -96,7 +96,7 @@ def shard_batches(batches: Data, seed: int | None, *, distribute: bool = True, p
     if not first_batches:
         raise HpcrunError(f"the {type(batches).__name__} yields no batch", hint="give at least one batch")
     first_batches = [_to_tuple(batch) for batch in first_batches]
-    if any(map(is_scalar, keras.tree.flatten(first_batches))):  # Keras refuses scalars, too
+    if any(map(is_scalar, keras.tree.flatten(first_batches))):  # Keras also refuses scalars
         raise HpcrunError(
             f"the {type(batches).__name__} yields batches with a scalar, which has no axis of samples",
             hint="repeat it for every sample: np.full(len(x), number)",

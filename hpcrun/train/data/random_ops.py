@@ -70,7 +70,7 @@ def _step_states(step: PipelineStep) -> list[object]:
     states: list[object] = []
     if _uses_generator(step):
         for function in step.dataset._functions():  # noqa: SLF001
-            with suppress(AssertionError):  # TensorFlow raises this error for a deleted variable
+            with suppress(AssertionError):  # TensorFlow raises AssertionError for a deleted variable
                 variables = function.function.graph.variables
                 states += [v.numpy().tolist() for v in variables if v.dtype.is_integer and v.shape.num_elements() < 10]
     return states

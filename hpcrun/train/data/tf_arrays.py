@@ -45,10 +45,9 @@ def dataset(
         shuffle: Whether to shuffle the samples every epoch, in the same order on all ranks.
         seed: Seed of the shuffles and of the parameter `seeds` of `load`; default: a random seed from rank 0.
         load: Function that converts this rank's shard of a batch of `x` to the model's input (such as file names to
-            images), so that a rank reads only its own samples. `tf.data` traces the function. If it has a
-            parameter `seeds`, this is an int32 tensor of (batch size, 2) for functions such as
-            `tf.random.stateless_uniform`. These seeds differ for each sample and epoch, but depend neither on the
-            number of ranks nor on restarts.
+            images), so that a rank reads only its own samples. `tf.data` traces the function. Its parameter `seeds`, if
+            it has one, is an int32 tensor of (batch size, 2) for functions such as `tf.random.stateless_uniform`. These
+            seeds differ for each sample and epoch, but depend neither on the number of ranks nor on restarts.
         stable_shards: Whether to give a rank nearly the same samples in every epoch, so that `load` can cache them. The
             samples of each batch stay the same; only their division among the ranks changes.
 
@@ -68,7 +67,7 @@ def dataset(
 
 
 class EpochCounter:
-    """Counts the epochs of a dataset, and holds the number of batches to skip in the next epoch.
+    """Counter of the epochs of a dataset, with the number of batches to skip in the next epoch.
 
     Args:
         begun_epochs: Number of epochs that have begun.

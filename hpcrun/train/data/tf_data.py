@@ -162,7 +162,7 @@ def _whole_batch(batch: Data) -> Shard:
 def set_options(shards: tf.data.Dataset) -> tf.data.Dataset:
     """Set the options of a pipeline of shards; the last step of the pipeline."""
     options = tf.data.Options()
-    # The autotuner's thread competed with the ranks for their cores, and outlived training by up to 17 s.
+    # The autotuner's thread competed with the ranks for cores, and ran for up to 17 s after training.
     options.autotune.enabled = False
     options.deterministic = True  # without a fixed order, ranks could train on some samples twice
     return shards.prefetch(2).with_options(options)

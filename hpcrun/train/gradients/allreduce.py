@@ -1,4 +1,4 @@
-"""Sums of gradients over the ranks with MPI_Allreduce; base class of the other kinds of allreduce."""
+"""Sums of gradients over the ranks with MPI_Allreduce; base class of all kinds of allreduce."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     Call = Callable[..., None]
 
 # An Allreduce of a whole model touches new pages of MPI's temporary buffers in every step. Chunks of this size stay in
-# the cache, and were three times as fast (102 MB between two ranks: 29 to 34 ms whole, 8 to 10 ms in chunks). Two
-# hosts: 79 ms in chunks, 122 ms whole over TCP without a rate limit; 87 and 112 ms at 10 Gbit/s; 858 and 866 at 1.
+# the cache, and were three times as fast (102 MB between two ranks: 8 to 10 ms in chunks, 29 to 34 ms as one message).
+# Between two hosts over TCP, chunks took 79 ms and one message 122 ms without a rate limit; 87 and 112 ms at 10 Gbit/s;
+# 858 and 866 ms at 1 Gbit/s.
 CHUNK_BYTES = 2 * 2**20
-POLL_SECONDS = 5e-5  # s
+POLL_SECONDS = 5e-5  # interval in seconds
 
 
 def call_blocking(comm: Comm, name: str, *buffers: Any) -> None:
@@ -60,7 +61,7 @@ class AllReduce:
         call: `call_blocking` or `call_polling`, which calls a collective and waits for its end.
 
     Attributes:
-        exact: Whether numbers are sent unrounded, as the header of a reduction must be.
+        exact: Whether numbers are sent unrounded, which the header of a reduction requires.
         sent_bytes: How many bytes this rank has sent to other ranks so far, by `bytes_sent`.
         chunk_bytes: Default size of a message in bytes.
     """
@@ -93,8 +94,8 @@ class AllReduce:
         """Allocate memory for the numbers of a buffer. Collective.
 
         Args:
-            size: How many numbers the buffer has.
-            chunk_size: How many numbers the largest message has.
+            size: Number of values in the buffer.
+            chunk_size: Number of values in the largest message.
             dtype: The dtype of the numbers.
 
         Returns:

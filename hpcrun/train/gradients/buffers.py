@@ -58,7 +58,7 @@ class Buffer:
         self, gradients: Sequence[Array], chunk_bytes: int, memory: Memory, *, with_header: bool, exact: bool = True
     ) -> None:
         dtype = gradients[0].dtype
-        unit_size = ALIGNMENT // dtype.itemsize  # numbers between two aligned addresses
+        unit_size = ALIGNMENT // dtype.itemsize  # number of values between two aligned addresses
         header = unit_size if with_header else 0
         starts = [int(s) for s in header + np.cumsum([0, *(-(-g.size // unit_size) * unit_size for g in gradients)])]
         values_per_chunk, size = chunk_bytes // dtype.itemsize, starts[-1]

@@ -1,7 +1,7 @@
 """Codecs, in which ranks send gradients to each other: unrounded, in 16 bits, ternary, or as matrices of low rank.
 
 ``HPCRUN_COMPRESS``, which the option ``--compress`` sets, names the codec. ``none`` sends float32 unchanged. ``bf16``
-and ``fp16`` halve the bytes but are faster on slow networks only. The 102 MB of ResNet-50 took 870 ms as float32, 460
+and ``fp16`` halve the bytes, but are faster only on slow networks. The 102 MB of ResNet-50 took 870 ms as float32, 460
 ms as bf16 and 530 ms as fp16 between two hosts at 1 Gbit/s; 130, 100 and 165 ms at 10 Gbit/s; 40, 60 and 130 ms in
 shared memory. ``bf16`` has float32's range and 8 significant bits. ``fp16`` has 11 significant bits, but only between
 6e-8 and 65504: larger numbers become infinity, which a `LossScaleOptimizer` handles, and smaller numbers become 0.

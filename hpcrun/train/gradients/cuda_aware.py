@@ -44,7 +44,7 @@ def require_cuda_support() -> None:
     """
     from mpi4py import MPI
 
-    library = ctypes.CDLL(MPI.__file__)  # finds symbols of the MPI library, too
+    library = ctypes.CDLL(MPI.__file__)  # the module also gives access to symbols of the MPI library
     answer = ctypes.c_int(1)
     if hasattr(library, "MPIX_Query_cuda_support"):
         answer.value = library.MPIX_Query_cuda_support()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_PROBE_BATCH_SIZES = (5, 7)  # two numbers of samples, to find the shapes that depend on them
+_PROBE_BATCH_SIZES = (5, 7)  # two batch sizes; shapes that differ depend on the batch size
 _FUNCTION_CALL_OPS = {"PartitionedCall", "StatefulPartitionedCall"}
 _PROBE_LENGTH = 11  # assumed size of unknown axes other than the batch axis
 _MAX_CONSTANT_VALUES = 2**18  # larger constants can be neither lengths nor positions
@@ -88,21 +88,21 @@ def _split_indices(indices: tf.Tensor) -> list[tf.Tensor]:
 
 
 class _Inlining:
-    """Copies tensors of a function's graph to the graph that calls it."""
+    """Copy of tensors from a function's graph to the graph that calls the function."""
 
     def __init__(self, function: Any, call: tf.Operation) -> None:
         self.graph = call.graph
         self.copies: dict[int, tf.Tensor] = dict(zip(map(id, function.inputs), call.inputs, strict=True))
 
     def is_possible(self, tensor: tf.Tensor) -> bool:
-        """Return whether a tensor can be copied: it depends only on the function's arguments, not on other state."""
+        """Return whether a tensor can be copied, that is, whether it depends only on the function's arguments."""
         if id(tensor) in self.copies:
             return True
         op = tensor.op
         return not (op.op_def.is_stateful or op.control_inputs) and all(map(self.is_possible, op.inputs))
 
     def copy(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Return the copy of a tensor in the calling graph."""
+        """Return a copy of a tensor in the calling graph."""
         if id(tensor) not in self.copies:
             op, inputs = tensor.op, [self.copy(input_tensor) for input_tensor in tensor.op.inputs]
             attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
@@ -144,7 +144,7 @@ def _first_axis(tensor: tf.Tensor) -> int | None:
 
 
 class _ShapeProbe:
-    """Infers the shapes of a graph's tensors for a given number of samples."""
+    """Inference of the shapes of a graph's tensors for a given number of samples."""
 
     def __init__(self, batch: int, scratch: tf.Graph | None = None) -> None:
         import tensorflow as tf
@@ -186,7 +186,7 @@ class _ShapeProbe:
         with tf.compat.v1.Session(graph=self.scratch) as session:
             try:
                 return session.run(self.copies[id(tensor)])  # type: ignore[no-any-return]  # tensorflow is untyped
-            except tf.errors.InvalidArgumentError:  # the tensor depends on a placeholder
+            except tf.errors.InvalidArgumentError:  # the tensor depends on a placeholder, so it has no value
                 return None
 
     def _missing_inputs(self, tensor: tf.Tensor) -> list[tf.Tensor]:
@@ -202,7 +202,7 @@ class _ShapeProbe:
     def _copy(self, tensor: tf.Tensor) -> None:
         op = tensor.op
         if id(tensor) in self.copies:
-            return  # copied from an outer graph
+            return  # the tensor was copied from an outer graph
         if op.type in _FUNCTION_CALL_OPS:
             self._copy_result(tensor)
             return
@@ -227,7 +227,7 @@ class _ShapeProbe:
         """Return a constant or placeholder for a tensor without inputs; None for other tensors."""
         import tensorflow as tf
 
-        if not tf.is_symbolic_tensor(tensor):  # a constant
+        if not tf.is_symbolic_tensor(tensor):  # the tensor is a constant
             if tensor.dtype in {tf.resource, tf.variant} or tensor.shape.num_elements() > _MAX_CONSTANT_VALUES:
                 return self._placeholder(tensor, tensor.shape)
             return tf.constant(tensor.numpy())
@@ -281,7 +281,7 @@ def _function_graph(call: tf.Operation) -> Any:
         return None
     graph, name = call.graph, call.get_attr("f").name
     while graph is not None:
-        function = getattr(graph, "_get_function", lambda _: None)(name)  # there is no public function
+        function = getattr(graph, "_get_function", lambda _: None)(name)  # TensorFlow has no public one
         if function is not None:
             return getattr(function, "graph", None)
         graph = getattr(graph, "outer_graph", None)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-BLOCK_VALUES = 2**16  # numbers converted at once; buffers of this size stay in the cache
+BLOCK_VALUES = 2**16  # number of values converted at a time; buffers of this size stay in the cache
 _UPPER_HALF = int(sys.byteorder == "little")  # index of the upper half of 32 bits
 
 
@@ -46,7 +46,7 @@ class HalfPrecisionAllReduce(AllReduce):
         if chunk.dtype != np.float32 or ranks == 1:
             super().sum(chunk)
             return
-        size = -(-chunk.size // ranks)  # numbers in a shard; the last shards may be shorter or empty
+        size = -(-chunk.size // ranks)  # number of values in a shard; the last shards may be shorter or empty
         shards = [chunk[r * size : (r + 1) * size] for r in range(ranks)]
         if size not in self._memory:
             self._memory[size] = np.zeros((2, ranks, size), np.uint16)
@@ -107,7 +107,7 @@ class Float16AllReduce(HalfPrecisionAllReduce):
         np.abs(count, out=count)
         np.right_shift(power, 13, out=power)
         np.add(count, power, out=count)
-        np.minimum(count.view(np.uint32), (113 + 31) << 10, out=count.view(np.uint32))  # infinity
+        np.minimum(count.view(np.uint32), (113 + 31) << 10, out=count.view(np.uint32))  # larger values become infinity
         np.subtract(count, 113 << 10, out=count)
         halves[:] = count
         halves |= values.view(np.uint16)[_UPPER_HALF::2] & 0x8000

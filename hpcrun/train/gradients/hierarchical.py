@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HierarchicalAllReduce(AllReduce):
-    """Allreduce within each host, then of one shard per rank between ranks of equal local rank on all hosts.
+    """Allreduce within each host, then between hosts, where ranks of equal local rank sum one shard.
 
     Args:
         comm: An MPI communicator of the participating ranks. Collective.
@@ -56,7 +56,7 @@ class HierarchicalAllReduce(AllReduce):
         counts = [values.size // ranks + (r < values.size % ranks) for r in range(ranks)]
         if chunk not in self._shards:
             key = values.dtype, counts[self.local.rank]
-            memory = self._memory.setdefault(key, np.empty(key[1], values.dtype))  # stays in the cache
+            memory = self._memory.setdefault(key, np.empty(key[1], values.dtype))  # reused, to stay in the cache
             self._shards[chunk] = Chunk(memory, memory, [], [], must_complete=True)
         shard = self._shards[chunk]
         self.call(self.local, "Reduce_scatter", values, shard.packed, counts)
@@ -79,6 +79,6 @@ class HierarchicalAllReduce(AllReduce):
 
 
 def has_equal_host_sizes(hosts: Sequence[Hashable]) -> bool:
-    """Return whether there are several hosts, each with the same number of ranks, at least two."""
+    """Return whether there are several hosts, each with the same number (at least two) of ranks."""
     counts = {hosts.count(host) for host in hosts}
     return len(counts) == 1 and 1 < counts.pop() < len(hosts)

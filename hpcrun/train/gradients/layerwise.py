@@ -1,8 +1,8 @@
-"""Allreduce of gradients by layer, the base of the codecs that send much less than the gradients.
+"""Allreduce of gradients by layer: base class of the codecs that compress gradients by large factors.
 
 Settings, from environment variables: ``HPCRUN_MIN_SIZE``, the smallest layer that is compressed;
-``HPCRUN_FLOAT_LAST_LAYER``; ``HPCRUN_FLOAT_EVERY``, so many steps after which one is unrounded; and
-``HPCRUN_ERROR_FEEDBACK``. The options of `hpcrun submit` with these names set them.
+``HPCRUN_FLOAT_LAST_LAYER``; ``HPCRUN_FLOAT_EVERY``, n to send every n-th step unrounded; and ``HPCRUN_ERROR_FEEDBACK``.
+Options of `hpcrun submit` with these names, such as ``--min-size``, set the variables.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Layout:
 
     Attributes:
         number: The number of the chunk, from 0.
-        steps: How often the chunk was reduced, without those before a checkpoint that could not be restored.
+        steps: Number of reductions of the chunk, including those before a restored checkpoint.
         compressed: The layers to compress, as views of the chunk, each in the shape of its gradient.
-        floats: The other layers, flat.
-        residuals: For each compressed layer, what this rank has not sent yet; empty without error feedback.
+        floats: The remaining layers, flattened.
+        residuals: For each compressed layer, the part that this rank has not sent yet; empty without error feedback.
     """
 
     def __init__(self, number: int, compressed: list[Array], floats: list[Array], *, error_feedback: bool) -> None:
@@ -45,9 +45,9 @@ class Layout:
 
 
 class LayerwiseAllReduce(AllReduce):
-    """Allreduce that compresses large layers and sends small ones unrounded, in one message each.
+    """Allreduce that compresses large layers, and sends small layers unrounded.
 
-    Layers of other dtypes than float32 are sent unrounded.
+    Layers of dtypes other than float32 are sent unrounded.
 
     Args:
         comm: The MPI communicator of the participating ranks.
@@ -55,7 +55,7 @@ class LayerwiseAllReduce(AllReduce):
     """
 
     exact = False
-    chunk_bytes = 2**50  # a message has whole layers
+    chunk_bytes = 2**50  # a message contains whole layers
     has_error_feedback = False
 
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
@@ -124,12 +124,12 @@ class LayerwiseAllReduce(AllReduce):
             self.restore_layout(layout, self._restored[layout.number])
         return layout
 
-    def layout_state(self, layout: Layout) -> list[Array]:
+    def get_layout_state(self, layout: Layout) -> list[Array]:
         """Return the state of a chunk: its number of steps, and its residuals."""
         return [np.array([layout.steps, len(layout.residuals)]), *layout.residuals]
 
     def restore_layout(self, layout: Layout, arrays: Sequence[Array]) -> None:
-        """Restore the state of a chunk; residuals of other layers, as of another --min-size, are left out."""
+        """Restore the state of a chunk; skip residuals of different layers (if --min-size changed)."""
         layout.steps, count = map(int, arrays[0])
         residuals = arrays[1 : 1 + count]
         if [residual.shape for residual in residuals] == [residual.shape for residual in layout.residuals]:
@@ -137,11 +137,11 @@ class LayerwiseAllReduce(AllReduce):
 
     def state(self) -> list[Array]:
         """Return the state that this rank keeps between steps: the number of arrays of each chunk, then the arrays."""
-        states = [self.layout_state(layout) for layout in self._layouts.values()]
+        states = [self.get_layout_state(layout) for layout in self._layouts.values()]
         return [np.array([len(arrays) for arrays in states]), *(array for arrays in states for array in arrays)]
 
     def restore(self, states: Sequence[Sequence[Array]]) -> None:
-        """Restore the state from a checkpoint; if the number of ranks has changed, all residuals are divided equally.
+        """Restore the state from a checkpoint; for a new number of ranks, divide the residuals equally.
 
         Args:
             states: The `state` of each rank that wrote the checkpoint, in rank order.
@@ -154,7 +154,7 @@ class LayerwiseAllReduce(AllReduce):
             self._restored = [self.merge(list(same), self.comm.size) for same in zip(*chunks, strict=True)]
 
     def merge(self, states: list[Sequence[Array]], size: int) -> Sequence[Array]:
-        """Return the state of a chunk for another number of ranks, given the states of all earlier ranks."""
+        """Return the state of a chunk for a new number of ranks, given the states of all ranks of the checkpoint."""
         count = int(states[0][0][1])
         sums = [np.sum([arrays[1 + index] for arrays in states], axis=0) for index in range(count)]
         return [states[0][0], *(total / np.float32(size) for total in sums), *states[0][1 + count :]]

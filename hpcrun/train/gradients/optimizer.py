@@ -75,7 +75,7 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
 
 
 def _distribute(optimizer: keras.optimizers.Optimizer) -> Reducer:
-    """Let an optimizer average its gradients, if it does not do so yet, and return its reducer."""
+    """Let an optimizer average its gradients unless it already does, and return its reducer."""
     if existing := get_reducer(optimizer):
         return existing
     synchronize_keras_layers()
@@ -86,7 +86,7 @@ def _distribute(optimizer: keras.optimizers.Optimizer) -> Reducer:
     def apply(grads: Sequence[Data], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         warn_about_unreduced_loss(optimizer, trainable_variables)
         if _captured_steps:
-            # Sparse gradients can be split only inside their graph.
+            # Sparse gradients can be split only inside the graph that contains them.
             gradients = [split_lookups(g) if is_sparse(g) else g for g in grads]
             _captured_steps[-1].append(CapturedStep(optimizer, gradients, trainable_variables))
         else:
@@ -107,7 +107,7 @@ def _distribute(optimizer: keras.optimizers.Optimizer) -> Reducer:
 def _refuse_nested_averaging() -> None:
     """Let `LossScaleOptimizer` refuse an inner optimizer that averages gradients; a second call has no effect.
 
-    A `LossScaleOptimizer` skips the inner step if gradients overflow: the other ranks would wait for this rank.
+    A `LossScaleOptimizer` skips the inner step if gradients overflow; the other ranks would then wait for this rank.
     """
     loss_scale_class = keras.optimizers.LossScaleOptimizer
     original_init = loss_scale_class.__init__
@@ -189,7 +189,8 @@ def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]
         gradients: One per variable: a tensor, `tf.IndexedSlices` if sparse, None if the loss does not depend on it.
 
     Returns:
-        Tensors of the same shapes and dtypes; None stays None, and `tf.IndexedSlices` have the rows of all ranks.
+        Tensors of the same shapes and dtypes; None for a gradient of None, and `tf.IndexedSlices` have the rows of all
+        ranks.
     """
     if all(g is None for g in gradients):
         return list(gradients)

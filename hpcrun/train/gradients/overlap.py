@@ -2,8 +2,7 @@
 
 TensorFlow continues the backward pass in another thread while one thread waits in MPI for a group of gradients. The
 communication time of a ResNet-50 step between two hosts (one thread per operation, two operations at a time) fell by a
-quarter to a third at 1 Gbit/s. The communication time did not fall measurably at 10 Gbit/s, without a rate limit, or
-within one host.
+quarter to a third at 1 Gbit/s. At 10 Gbit/s, without a rate limit, and within one host, it did not fall measurably.
 """
 
 from __future__ import annotations

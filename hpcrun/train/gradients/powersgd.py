@@ -1,8 +1,8 @@
-"""PowerSGD (Vogels et al., arXiv:1905.13727): sends a matrix of gradients as the product of two thin ones.
+"""PowerSGD (Vogels et al., arXiv:1905.13727): sends a matrix of gradients as the product of two thin matrices.
 
-The gradient M of a layer, (n, m), becomes P @ Q.T, with P (n, r) and Q (m, r): one step of the power method from the
-Q of the step before finds P and Q. What the product lacks is added to the next step's gradient (error feedback). The
-rank r is ``HPCRUN_POWERSGD_RANK`` (4).
+The gradient M of a layer, (n, m), becomes P @ Q.T, with P (n, r) and Q (m, r). One step of the power method, starting
+from the previous step's Q, computes P and Q. The difference between the gradient and the product is added to the next
+step's gradient (error feedback). ``HPCRUN_POWERSGD_RANK`` is the rank r (default: 4).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         super().__init__(comm, call)
         self.rank = max(1, int(read_number("HPCRUN_POWERSGD_RANK", 4, "", "4")))
-        self._factors: dict[int, list[Array]] = {}  # the Q of each layer, by the number of the layout
+        self._factors: dict[int, list[Array]] = {}  # Q of each layer, by layout number
         self._limited_threads = _limit_blas_threads()
 
     def is_compressible(self, layer: Array) -> bool:
@@ -62,11 +62,11 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
         self._sum_together(right_factors)
         for index, (matrix, left, right) in enumerate(zip(matrices, left_factors, right_factors, strict=True)):
             if not np.isfinite(right).all():
-                matrix.fill(np.nan)  # a rank has a number that is not finite; residual and factor stay
+                matrix.fill(np.nan)  # a rank's value is not finite; residual and factor stay unchanged
                 continue
             if layout.residuals:
                 residual = layout.residuals[index].reshape(matrix.shape)
-                np.matmul(left, right.T / np.float32(-self.comm.size), out=residual)  # each rank's part of the sum
+                np.matmul(left, right.T / np.float32(-self.comm.size), out=residual)  # this rank's part of the sum
                 np.add(residual, matrix, out=residual)
             np.matmul(left, right.T, out=matrix)
             factors[index] = right
@@ -79,9 +79,9 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
         ]
         return self._factors[layout.number]
 
-    def layout_state(self, layout: Layout) -> list[Array]:
-        """Return the state of a chunk: its number of steps, its residuals, and the Q of each layer."""
-        return [*super().layout_state(layout), *self._factors.get(layout.number, [])]
+    def get_layout_state(self, layout: Layout) -> list[Array]:
+        """Return the state of a chunk: its number of steps, its residuals, and Q of each layer."""
+        return [*super().get_layout_state(layout), *self._factors.get(layout.number, [])]
 
     def restore_layout(self, layout: Layout, arrays: Sequence[Array]) -> None:
         """Restore the state of a chunk."""
@@ -92,7 +92,7 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
 
 
 def _limit_blas_threads() -> Callable[[], AbstractContextManager[object]]:
-    """Return a function whose context limits NumPy to the threads of this rank; others would wait for each other."""
+    """Return a function whose context limits NumPy to this rank's threads; more threads would compete for cores."""
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:

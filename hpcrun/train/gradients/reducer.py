@@ -32,7 +32,7 @@ _SHARED_MEMORY_VARIABLE = "HPCRUN_SHARED_MEMORY"
 
 
 class Reducer:
-    """Sums gradients over all ranks, weighted by each rank's share of the batch.
+    """Weighted sum of gradients over all ranks; the weights are the ranks' shares of the batch.
 
     The gradient of rank r is a mean over its b_r samples. With the weight b_r / B, the sum over the ranks is the mean
     over all B samples. The first message begins with a header of a few numbers, which keeps the ranks synchronized.
@@ -93,7 +93,7 @@ class Reducer:
         """
         key = (group, gradients[0].dtype, *(g.shape for g in gradients))
         if key not in self._buffers:
-            checked_barrier("the first gradients' allreduce")  # ranks reach their first step at different times
+            checked_barrier("the first gradients' allreduce")  # ranks reach the first step at different times
             self._buffers[key] = Buffer(
                 gradients, self.chunk_bytes, self.allreduce.memory, with_header=group == 0, exact=self.allreduce.exact
             )
@@ -151,12 +151,12 @@ def _chunk_size(default: int) -> int:
     size = (
         read_number("HPCRUN_FUSION_THRESHOLD_KB", default / 1024, "KB", "2048, or 0 for one message per tensor") * 1024
     )
-    return max(int(size), ALIGNMENT) if size else 0  # the header must fit into one chunk
+    return max(int(size), ALIGNMENT) if size else 0  # a chunk must hold the whole header
 
 
 def _choose_allreduce(comm: Comm, call: Call) -> AllReduce:
     default_allreduce = choose_allreduce(comm, world().hosts, call)
-    # Shared memory is only for unrounded values, and only if ranks may keep their cores busy.
+    # Use shared memory only for unrounded values, and only if waiting ranks may keep their cores busy.
     if (
         type(default_allreduce) is AllReduce
         and call is call_blocking

@@ -84,7 +84,7 @@ class SharedMemoryAllReduce(AllReduce):
         return memory_of_rank[0][SLOT_COUNT * slot_values :][:size], rank_buffers[node.rank], rank_buffers
 
     def reduce(self, chunk: Chunk) -> None:
-        """Sum the packed values of all ranks into `chunk.sums`; complete at return if `chunk.must_complete`.
+        """Sum the packed values of all ranks into `chunk.sums`; wait for all sums if `chunk.must_complete`.
 
         A rank that reduces chunk k + 1 has summed its shard of chunk k. So when all ranks reduce chunk k + 1, the slot
         of chunk k can be packed with chunk k + 2.
@@ -103,7 +103,7 @@ class SharedMemoryAllReduce(AllReduce):
             self._sync()  # all shards are summed
 
     def _shard(self, chunk: Chunk) -> list[Array]:
-        """Return this rank's shard (maybe empty) of a chunk's sums, and of each rank's packed values."""
+        """Return this rank's shard, possibly empty, of a chunk's sums and of each rank's packed values."""
         unit_size = ALIGNMENT // chunk.sums.itemsize
         size = -(-chunk.sums.size // len(chunk.rank_buffers) // unit_size) * unit_size
         start = self.comm.rank * size

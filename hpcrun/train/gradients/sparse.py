@@ -176,8 +176,8 @@ def _sum_rows(indices: Array, values: Array, rows: Array) -> tuple[Array, Array]
     indices_of_ranks = np.split(indices, np.cumsum(row_counts)[:-1])
     longest_indices = max(indices_of_ranks, key=len)
     if any((each != longest_indices[: len(each)]).any() for each in indices_of_ranks):
-        return indices, values  # lookups per sample
+        return indices, values  # the rows were looked up per sample
     total = np.zeros((len(longest_indices), *values.shape[1:]), values.dtype)
     for summand in np.split(values, np.cumsum(row_counts)[:-1]):
-        total[: len(summand)] += summand  # one process would have padded shorter sequences
+        total[: len(summand)] += summand  # a single process would have padded the shorter sequences
     return longest_indices, total

@@ -70,7 +70,7 @@ def warn_about_unreduced_loss(optimizer: keras.optimizers.Optimizer, variables: 
 
 def _wrap_gradient(gradient: Callable[..., Data]) -> Callable[..., Data]:
     @wraps(gradient)
-    def wrapper(  # TensorFlow's signature
+    def wrapper(  # the signature of TensorFlow's method
         tape: tf.GradientTape, target: Data, sources: Data, output_gradients: Data = None, *args: Data, **kwargs: Data
     ) -> Data:
         if not _warned and output_gradients is None:  # output_gradients are weights of the samples

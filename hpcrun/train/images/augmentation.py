@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_CROP_ATTEMPTS = 10  # random windows per image, of which the first that fits is used
-_DRAWS_PER_IMAGE = 6  # random numbers per image for the distortion
-_CENTRE_FRACTION = 7 / 8  # side of the central square relative to the shorter side: 224 of 256 pixels
+_CROP_ATTEMPTS = 10  # number of random windows per image; the first one inside the image is used
+_DRAWS_PER_IMAGE = 6  # number of random numbers per image for the distortion
+_CENTRE_FRACTION = 7 / 8  # side of the central square, as a fraction of the image's shorter side: 224 of 256 pixels
 
 
 class Augmentation(NamedTuple):
@@ -59,7 +59,7 @@ class Augmentation(NamedTuple):
 
 
 def central_windows(shapes: Array, size: int) -> Array:
-    """Return the central square of each image, with 7/8 of its shorter side; images of the wanted size are not cropped.
+    """Return the central square of each image, with 7/8 of its shorter side; images of the target size are not cropped.
 
     The evaluation of ResNet on ImageNet uses this crop (He et al., arXiv:1512.03385).
     """
@@ -69,7 +69,7 @@ def central_windows(shapes: Array, size: int) -> Array:
 
 
 def _random_windows(shapes: Array, draws: Array, min_area_fraction: float, boxes: Array | None) -> Array:
-    """Return the first random window of each image that fits into it (GoogLeNet, arXiv:1409.4842, section 6)."""
+    """Return each image's first random window that is inside the image (GoogLeNet, arXiv:1409.4842, section 6)."""
     height, width = shapes.T[..., None].astype(float)  # (b, 1)
     crop_area = height * width * (min_area_fraction + (1 - min_area_fraction) * draws[..., 0])  # (b, attempts)
     ratio = np.exp(np.log(3 / 4) + np.log(16 / 9) * draws[..., 1])
@@ -88,7 +88,7 @@ def _random_windows(shapes: Array, draws: Array, min_area_fraction: float, boxes
 
 
 def _cover_boxes(windows: Array, boxes: Array) -> Array:
-    """Return whether each window (b, attempts, 4) contains a tenth of a bounding box (without boxes: of the image)."""
+    """Return whether each window (b, attempts, 4) contains a tenth of a box, or of the image if it has no box."""
     is_padding = (boxes == 0).all(-1)  # (b, k)
     image_box = np.where(is_padding.all(1)[:, None], [0.0, 0.0, 1.0, 1.0], 0.0)[:, None]  # (b, 1, 4)
     boxes = np.concatenate([boxes, image_box], 1)[:, None]  # (b, 1, k, 4)

@@ -1,4 +1,4 @@
-"""Damaged images: they are left out before the training, or end it with an error that names the image."""
+"""Handling of damaged images: skip them before training, or end training with an error that names the image."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def gather_problems(problems: Sequence[str], *, skip_bad: bool) -> None:
 
 
 def find_undamaged(check: Callable[[int], str | None], images: int) -> Array:
-    """Check all images, divided among the ranks, and return the indices of the undamaged images. Collective.
+    """Check all images, each rank a part, and return the indices of the undamaged images. Collective.
 
     Args:
         check: Function that decodes an image, given its number, and returns an error message; None if undamaged.

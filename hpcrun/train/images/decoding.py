@@ -33,7 +33,7 @@ _JPEG_MAGIC = b"\xff\xd8\xff"
 
 @frozen
 class Decoder:
-    """Decodes, crops, resizes and augments batches of images.
+    """Decoder that also crops, resizes and augments batches of images.
 
     Attributes:
         size: Height and width of the results in pixels.
@@ -163,14 +163,14 @@ def _jpeg_shapes(contents: Array) -> Array:
 
 def _jpeg_shape(content: bytes) -> tuple[int, int]:
     position = 2
-    while position + 9 <= len(content):  # segments: 255, type, length in two bytes, ... (ITU-T T.81, annex B)
+    while position + 9 <= len(content):  # a segment is 255, type, length in two bytes, data (ITU-T T.81, annex B)
         segment_type = content[position + 1]
-        if 0xC0 <= segment_type <= 0xCF and segment_type not in {0xC4, 0xC8, 0xCC}:  # the start of a frame
+        if 0xC0 <= segment_type <= 0xCF and segment_type not in {0xC4, 0xC8, 0xCC}:  # the segment starts a frame
             return int.from_bytes(content[position + 5 : position + 7]), int.from_bytes(
                 content[position + 7 : position + 9]
             )
         position += 1 if segment_type == 0xFF else 2 + int.from_bytes(content[position + 2 : position + 4])
-    return 1, 1  # the decoder will raise an error
+    return 1, 1  # the decoder will raise an error for this file
 
 
 def _slice_window(pixels: Data, window: Data) -> Data:
@@ -184,4 +184,4 @@ def _missing_boxes(images: Data) -> Data:
 
 def _decode_raw(content: Data, shape: Data) -> Data:
     pixels = tf.reshape(tf.io.decode_raw(content, tf.uint8), shape)
-    return tf.broadcast_to(pixels, tf.concat([tf.shape(pixels)[:-1], [3]], 0))  # repeats grey values
+    return tf.broadcast_to(pixels, tf.concat([tf.shape(pixels)[:-1], [3]], 0))  # repeats grey values in all channels

@@ -73,7 +73,7 @@ class ImageSet:
             augment: Random changes: ``resnet``, ``inception`` or ``cifar``; ``none``: crop the central square.
             shuffle: Whether to shuffle the images every epoch, in the same order on all ranks.
             seed: Seed of the shuffles and the augmentation.
-            cache: Whether to cache the encoded images that this rank has read in memory. If so, shuffled batches are
+            cache: Whether to keep in memory the encoded images that this rank has read. If true, shuffled batches are
                 divided so that a rank reads nearly the same images every epoch.
 
         Returns:
@@ -122,7 +122,7 @@ class ImageSet:
         return contents
 
     def without_damaged(self) -> ImageSet:
-        """Decode all images, divided among the ranks, and return the undamaged images. Collective.
+        """Decode all images, each rank a part, and return the undamaged images. Collective.
 
         Raises:
             HpcrunError: All images are damaged.
@@ -137,7 +137,7 @@ class ImageSet:
             problem = self.content.check(image_index)
         except HpcrunError as error:
             return error.message
-        except (ValueError, KeyError, IndexError) as error:  # errors of the record
+        except (ValueError, KeyError, IndexError) as error:  # the record is damaged
             problem = f"the record is not an image: {error}"
         except OSError as error:
             problem = str(error.strerror)

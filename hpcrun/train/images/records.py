@@ -1,4 +1,4 @@
-"""Images as records of TFRecord shards, found by an index of their positions."""
+"""Images in TFRecord shards, with an index of the positions of the records."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Bottleneck(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     counted, because it includes compilation. With `steps_per_execution`, the time for data is included in compute.
     """
 
-    takes_tensor_logs = True  # reads no logs
+    takes_tensor_logs = True  # this callback does not read logs
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Let steps measure the time for which they wait for data."""

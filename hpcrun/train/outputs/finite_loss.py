@@ -1,4 +1,4 @@
-"""Stop the training at the first loss that is NaN or infinite, and name the step and the layer."""
+"""Callback that stops the training at the first NaN or infinite loss, and names the step and the layer."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class _UnreadStep(NamedTuple):
 class StopAtNaN(StepCounter):
     """Callback for all ranks that ends the training at the first loss that is NaN or infinite.
 
-    A step with such a loss makes all weights NaN. Each step therefore begins with a copy of the weights (except on JAX,
-    which reuses their memory). From the copied weights, the callback computes the outputs of all layers for the batch
-    of the step, and names the first layer whose output is not finite.
+    A step with a NaN or infinite loss makes all weights NaN. Each step therefore begins with a copy of the weights
+    (except on JAX, which reuses their memory). From the copied weights, the callback computes the outputs of all layers
+    for the batch of the step, and names the first layer whose output is not finite.
 
     Reading a loss waits for its step. On JAX, which computes steps while Python prepares later steps, the loss is read
     as soon as it is computed, a few steps later.
@@ -48,7 +48,7 @@ class StopAtNaN(StepCounter):
             keras.Variable(keras.ops.copy(variable.value), trainable=False, dtype=variable.dtype)
             for variable in model.variables
         ]
-        model.make_train_function(force=True)  # an existing train function was traced without the copy
+        model.make_train_function(force=True)  # replace a train function that was traced without copying the weights
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Check the loss: the mean on this rank since the epoch began, which stays NaN after a batch with NaN."""
@@ -84,7 +84,7 @@ class StopAtNaN(StepCounter):
         for name, value in {"inputs": x, "targets": y, "sample weights": sample_weight}.items():
             if not all(_is_finite(tensor) for tensor in keras.tree.flatten(value)):
                 return f"the {name} of this batch are not finite", "check the data"
-        # the numbers differ if a custom step has built layers, or on JAX, where no weights are copied
+        # the numbers of variables differ if a custom step has built layers, or on JAX, where no weights are copied
         if len(saved_weights) != len(model.variables):
             return _first_bad_weights(model), _SMALLER_STEPS
         for variable, copy in zip(model.variables, saved_weights, strict=True):
@@ -119,7 +119,7 @@ def first_bad_layer(model: keras.Model, x: Data) -> str | None:
     bad_layer = next((layer for (layer, _), value in zip(outputs, values, strict=True) if not _is_finite(value)), None)
     if bad_layer is None:
         return None
-    if isinstance(bad_layer, keras.Model):  # a nested model
+    if isinstance(bad_layer, keras.Model):  # search the nested model
         inner_bad_layer = first_bad_layer(bad_layer, _call(keras.Model(model.inputs, bad_layer.input), x))
         return f"{bad_layer.name}/{inner_bad_layer}" if inner_bad_layer else str(bad_layer.name)
     return str(bad_layer.name)

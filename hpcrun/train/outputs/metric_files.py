@@ -72,7 +72,7 @@ class MetricFiles(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
                         tag, tf.constant(float(value), tf.float32), step=entry["epoch"], metadata=scalar_metadata
                     )
             self._writers[name].flush()
-        for file in folder.iterdir():  # TensorFlow created the file with the permissions of the umask
+        for file in folder.iterdir():  # TensorFlow sets permissions by the umask only
             file.chmod(0o600 | folder.stat().st_mode & 0o044)
 
 
@@ -80,7 +80,7 @@ def _read_epochs(file: Path) -> list[dict[str, Any]]:
     entries = []
     with suppress(OSError):
         for line in file.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):  # a line that the user wrote
+            with suppress(ValueError):  # skip a line that the user wrote
                 entry = json.loads(line)
                 if isinstance(entry, dict) and "epoch" in entry:
                     entries.append(entry)

@@ -81,7 +81,7 @@ class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         """Record the value of the metric, and return whether it is the best value so far."""
         if self.monitor is None:
             self.monitor = next((name for name in ("val_accuracy", "val_loss") if name in logs), None)
-        if self.monitor not in logs:  # skip an epoch without validation
+        if self.monitor not in logs:  # skip the epoch: it has no validation
             return False
         value = float(logs[self.monitor])
         name = self.monitor.lower()

@@ -1,4 +1,4 @@
-"""The number of the current step, and the log line of Inception's training program."""
+"""Counter of training steps, and log lines in the format of Inception's training program."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StepCounter(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         self._epoch, self._batches = epoch + 1, 0
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Count the batches of this epoch before this batch, including those of an earlier process."""
+        """Count the previous batches of this epoch, including batches of an earlier process."""
         self._batches = batch
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
@@ -54,7 +54,7 @@ class StepLog(StepCounter):
     """Callback that prints a log line every few steps on rank 0; it must run on all ranks, whose values it sums.
 
     ``2026-03-07 12:25:55.206783: step 10, loss = 13.71 (9.4 examples/sec; 3.394 sec/batch)``: the number of steps of
-    the training; since the previous line, the mean loss, images per second, and seconds per batch.
+    the training; and the mean loss, images per second, and seconds per batch since the previous line.
 
     Args:
         every: Number of steps between two lines.
@@ -63,15 +63,15 @@ class StepLog(StepCounter):
     def __init__(self, step_interval: int) -> None:
         super().__init__()
         self.every = step_interval
-        self._start: tuple[float, int, np.ndarray] | None = None  # start of the interval: clock, step, totals
+        self._start: tuple[float, int, np.ndarray] | None = None  # clock, step and totals at the start of the interval
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """End the interval, because validation and saving are not part of a step."""
+        """End the timed interval, because validation and saving are not part of a step."""
         super().on_epoch_begin(epoch, logs)
         self._start = None
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """Begin an interval between two lines."""
+        """Begin a timed interval if none is active."""
         super().on_train_batch_begin(batch, logs)
         if self._start is None:
             self._start = (time.perf_counter(), self._step, self._totals())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MIN_IDLE_SHARE = 0.1  # minimum share of time that other ranks wait for the slowest rank, from which it is mentioned
+MIN_IDLE_SHARE = 0.1  # waits for the slowest rank below this share of time are not mentioned
 
 
 class StepTimes(NamedTuple):

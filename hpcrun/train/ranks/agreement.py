@@ -60,10 +60,10 @@ def require_agreement(values: Mapping[str, object], hint: str = _HINT) -> None:
 
 
 def _are_equal(value: Any, other_value: Any) -> bool:
-    with suppress(Exception):  # arrays have no single truth value, and classes may raise anything
+    with suppress(Exception):  # bool() of an array raises an error, and `__eq__` of a class may raise any exception
         if value is other_value or bool(value == other_value):
             return True
-    return pickle.dumps(value) == pickle.dumps(other_value)  # NaN equals NaN
+    return pickle.dumps(value) == pickle.dumps(other_value)  # pickled NaNs are equal
 
 
 def _abbreviate(value: object) -> str:

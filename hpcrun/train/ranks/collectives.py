@@ -165,7 +165,7 @@ def shared_seed() -> int:
     """Return rank 0's next seed from NumPy's global generator, which `keras.utils.set_random_seed` sets."""
     import numpy as np
 
-    seed = int(np.random.randint(2**31))  # draw the seed on every rank, so that the generators stay equal
+    seed = int(np.random.randint(2**31))  # draw the seed on every rank, so that the ranks' generators stay equal
     if world().size == 1:
         return seed
     checked_barrier("the shuffle's seed")

@@ -17,7 +17,7 @@ _HINT = "call hpcrun.train.init() before the first tensor or model"
 
 
 def bind_device(this_rank: World) -> str:
-    """Let this rank use its part of the host's CPU threads, and one GPU if there are GPUs.
+    """Assign this rank its part of the host's CPU threads, and one GPU if there are GPUs.
 
     The index of the GPU is the local rank modulo the number of GPUs that the library sees, because the launcher may
     already have restricted CUDA_VISIBLE_DEVICES to this rank's GPU.
@@ -51,13 +51,13 @@ def _bind_tensorflow(this_rank: World) -> str | None:
     gpus = tf.config.list_physical_devices("GPU")
     try:
         tf.config.threading.set_intra_op_parallelism_threads(this_rank.threads)
-        # One thread waits in MPI while another continues the backward pass.
+        # One thread waits in MPI while a second thread continues the backward pass.
         tf.config.threading.set_inter_op_parallelism_threads(max(this_rank.threads, 1 + is_overlap_enabled()))
         if gpus:
             gpu = gpus[this_rank.local_rank % len(gpus)]
             tf.config.set_visible_devices([gpu], "GPU")
             tf.config.experimental.set_memory_growth(gpu, enable=True)
-    except RuntimeError as error:  # TensorFlow's first tensor fixes its devices
+    except RuntimeError as error:  # TensorFlow fixes its devices when the first tensor is created
         if gpus and this_rank.size > 1:
             raise HpcrunError(
                 "TensorFlow initialized its GPUs before hpcrun.train could assign them to ranks", hint=_HINT
@@ -85,14 +85,15 @@ def _bind_torch(this_rank: World) -> str | None:
 
 def _bind_jax(this_rank: World) -> str | None:
     # XLA's CPU client reads XLA_FLAGS at start, and would otherwise use one thread per core of the host. If a flag
-    # occurs twice, the last (the user's) wins. A value without a dash is the name of a file with flags.
+    # occurs twice, XLA uses the last one, here the user's. If XLA_FLAGS does not begin with a dash, it is the name of a
+    # file with flags.
     flags = os.environ.get("XLA_FLAGS", "").strip()
     if this_rank.size > 1 and (not flags or flags.startswith("-")):
         threads_flag = f"--xla_cpu_multi_thread_eigen={'true' if this_rank.threads > 1 else 'false'}"
         os.environ["XLA_FLAGS"] = f"{threads_flag} {flags}".strip()
     visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus_on_host = int(os.environ.get("HPCRUN_GPUS_PER_NODE") or 0) or len((visible_gpus or "").split(","))
-    if visible_gpus and this_rank.local_size > gpus_on_host:  # JAX would take three quarters of a GPU's memory per rank
+    if visible_gpus and this_rank.local_size > gpus_on_host:  # JAX would reserve 3/4 of a GPU's memory per rank
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
 

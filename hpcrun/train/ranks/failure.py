@@ -38,7 +38,7 @@ MAX_ERROR_CHARACTERS = 100_000  # maximum length of an error message that is sen
 
 _previous_excepthooks: list[Callable[[type[BaseException], BaseException, TracebackType | None], object]] = []
 _python_exit, _python_os_exit = sys.exit, os._exit
-_hooked_pids: list[int] = []  # pid of the process in which the hooks are active: they ignore forked children
+_hooked_pids: list[int] = []  # pid of the process in which the hooks are active, not of forked children
 _peers: list[Peers] = []
 _first_failures: list[tuple[int, str]] = []
 _lock = threading.Lock()
@@ -70,7 +70,7 @@ def report_and_abort(text: str, line: str, exit_code: int, arbiters: Iterable[in
         text: Error message to print after the rank.
         line: Error in one line, printed if another rank failed first.
         exit_code: The exit code.
-        arbiters: Ranks to ask for the first failure, in this order, until one answers.
+        arbiters: Ranks to query for the first failure, in this order, until one replies.
     """
     _abort_job(text, line, exit_code, arbiters=arbiters)
 
@@ -170,7 +170,7 @@ def _abort_job(
     else:
         if first_error[1] != line or own_log:
             _print(f"{prefix}{line} (after rank {first_error[0]}'s error: {first_error[1]})")
-        time.sleep(5 * FLUSH_SECONDS)  # the rank that failed first ends all ranks with its exit code
+        time.sleep(5 * FLUSH_SECONDS)  # wait: the rank that failed first ends all ranks with its exit code
     _flush()
     time.sleep(FLUSH_SECONDS)
     mpi.COMM_WORLD.Abort(exit_code)
@@ -178,7 +178,7 @@ def _abort_job(
 
 
 def _record_failure(rank: int, exit_code: int) -> None:
-    """Record the rank that failed first, because MPI_Abort kills rank.bash before it can do so."""
+    """Record the rank that failed first, because MPI_Abort kills rank.bash before it can record the rank."""
     if folder := os.environ.get("HPCRUN_RUN_DIR"):
         line = {"rank": rank, "host": platform.node(), "exit_code": exit_code, "time": int(time.time())}
         with (
@@ -197,7 +197,7 @@ def _find_first_failure(rank: int, line: str, text: str, arbiters: Iterable[int]
         try:
             return _peers[0].query(arbiter, {"failed": rank, "line": line, "text": text})
         except ConnectionRefusedError:
-            time.sleep(2 * FLUSH_SECONDS)  # the arbiter has exited; if it failed first, it also ends this rank
+            time.sleep(2 * FLUSH_SECONDS)  # the arbiter has exited; if it failed, it also ends this rank
         except OSError:
             continue
     return first_failure(rank, line, "")
@@ -207,7 +207,7 @@ def _start_mpi_to_abort() -> None:
     # Before MPI_Init, MPICH's mpiexec ignores exit codes: the other ranks would wait in MPI_Init forever.
     if int(os.environ.get("PMI_SIZE") or 1) > 1 and "mpi4py.MPI" not in sys.modules:
         _flush()
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # end by a signal, which mpiexec notices
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a signal ends this process, which mpiexec notices
         signal.alarm(60)
         with suppress(ImportError, RuntimeError):
             from mpi4py import MPI  # noqa: F401  (the import calls MPI_Init_thread)

@@ -35,7 +35,7 @@ def record_rank(rank: int, size: int) -> None:
 
 
 def record_query() -> None:
-    """Record that the script queried its rank: such a script may divide the work itself."""
+    """Record that the script queried its rank, because the script may then divide the work itself."""
     _is_queried[:] = [True]
 
 
@@ -54,7 +54,7 @@ def _warn_if_alone() -> None:
         )
         with suppress(OSError, ValueError):
             if folder:
-                _write_marker(folder, "alone", text)  # the job script prints it
+                _write_marker(folder, "alone", text)  # the job script prints this file
             else:
                 sys.stderr.write(f"WARNING: each of the {size} ranks worked alone: {text}")
                 sys.stderr.flush()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpcrun.train.types import Json
 
 REPLY_TIMEOUT_SECONDS = 2.0  # timeout; a reply takes milliseconds unless the process is stopped or holds the GIL
-MAX_QUERY_SECONDS = REPLY_TIMEOUT_SECONDS + 1  # of a query; host name lookups have no timeout
+MAX_QUERY_SECONDS = REPLY_TIMEOUT_SECONDS + 1  # expected maximum of a query; host name lookups have no timeout
 MAX_MESSAGE_BYTES = 2**20  # maximum size of a request, which may contain tracebacks
 _MAC_BYTES = 32  # size of an HMAC-SHA-256 in bytes
 
@@ -55,7 +55,7 @@ class Peers:
         self.all_peers: Sequence[Peer] = ()
         self._server: socket.socket | None = None
         port = 0
-        with suppress(OSError):  # MPI works without peers, too
+        with suppress(OSError):  # without this connection, MPI still works
             self._server = socket.create_server(("", 0), backlog=1024)
             port = self._server.getsockname()[1]
         self.local_peer = Peer(host, _outgoing_address(), port, os.getpid(), secrets.token_bytes(32))
@@ -80,7 +80,7 @@ class Peers:
         """Stop answering, because this rank calls no more collectives."""
         if self._server:
             with suppress(OSError):
-                self._server.shutdown(socket.SHUT_RDWR)  # close alone would not wake the thread in accept()
+                self._server.shutdown(socket.SHUT_RDWR)  # close() alone would not wake the thread in accept()
             self._server.close()
 
     def query(self, rank: int, request: Json) -> Json:
@@ -96,7 +96,7 @@ class Peers:
 
     def query_all(self, ranks: Iterable[int], request: Json) -> dict[int, Json | OSError]:
         """Send a request to several ranks in parallel, and return each reply or error."""
-        # One thread per rank, because host name lookups have no timeout.
+        # Start a thread for each rank, because host name lookups have no timeout.
         replies: dict[int, Json | OSError] = {rank: TimeoutError("no reply") for rank in ranks}
         results: dict[int, Json | OSError] = {}
         threads = [threading.Thread(target=self._query, args=(r, request, results), daemon=True) for r in replies]

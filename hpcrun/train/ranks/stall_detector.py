@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SECONDS = 600.0  # default of HPCRUN_STALL_SECONDS, the timeout of a collective
 TICK_SECONDS = 5.0  # interval of checks, at most 1/20 of the timeout
-# Ticks that a rank waits before it queries the next rank; ticks that two ranks wait in different collectives before
-# this is an error (a network may fail for some seconds).
+# Number of ticks after which a waiting rank queries the next rank; number of ticks that two ranks may wait in different
+# collectives before the job ends with an error (a network may fail for some seconds).
 CHECK_TICKS, MISMATCH_TICKS = 2, 12
 HINT = (
     "HINT: every rank must make the same calls: fit, evaluate, predict or barrier() under `if is_chief():`, "
@@ -72,7 +72,8 @@ class StallDetector:
 
     def run(self) -> None:
         """Check for stalls every tick until `close`, and end the job if it stalls."""
-        # A refused connection to another host counts only after an earlier reply, because a firewall may refuse, too.
+        # A refused connection to another host counts only after an earlier reply, because a firewall may also refuse
+        # connections.
         self._has_next_rank_answered = self.peers.is_on_this_host(self._next_rank) or not isinstance(
             self._query_next_rank(), OSError
         )
@@ -127,7 +128,7 @@ class StallDetector:
         mismatch = reply["what"] not in {
             None,
             wait.description,
-        }  # ranks in different steps of the same collective may be the effect of a network failure
+        }  # the same collective in different steps is not a mismatch: a network failure may be the cause
         if mismatch and min(reply["ticks"], self.ticks) >= MISMATCH_TICKS:
             self.abort("the ranks wait in different collectives")
 

@@ -32,7 +32,7 @@ class World:
     """The ranks of this job, as seen by one of them.
 
     Args:
-        comm: A duplicate of mpi4py's COMM_WORLD, or None without mpi4py (then there is one rank).
+        comm: A duplicate of mpi4py's COMM_WORLD; None without mpi4py, which means one rank.
         hosts: Each rank's host name, in rank order.
         rank: This process's rank.
         threads: The number of CPU threads for this rank.
@@ -101,7 +101,7 @@ def mpi_world() -> World:
         hosts_and_cores = [(host, cpus)]
     if (expected_size := _expected_ranks()) and comm and comm.size != expected_size:
         if os.environ.get("HPCRUN_RANK", "0") != "0":
-            time.sleep(RANK_0_HEAD_START_SECONDS)  # rank 0 prints the error and ends this rank
+            time.sleep(RANK_0_HEAD_START_SECONDS)  # wait: rank 0 prints the error and ends this rank
         raise _wrong_size_error(comm.size, expected_size)
     # Ranks that are bound to cores (hpcrun/shell/cpu_bind.bash) do not share them; unbound ranks share all cores.
     ranks_on_cores = sum(1 for name, cores in hosts_and_cores if name == host and cores & cpus)
@@ -114,12 +114,12 @@ def mpi_world() -> World:
 
 
 def comm() -> Comm:
-    """Start MPI unless it is started, check the number of ranks, and return a communicator of all ranks.
+    """Start MPI if necessary, check the number of ranks, and return a communicator of all ranks.
 
     This function does not start TensorFlow. Every rank must call this function, before or after `init`.
 
     Returns:
-        An mpi4py communicator; None without mpi4py (then there is one rank).
+        An mpi4py communicator; None without mpi4py, which means one rank.
 
     Raises:
         HpcrunError: MPI started a wrong number of ranks.
@@ -154,7 +154,7 @@ def _wrong_size_error(size: int, expected_size: int) -> HpcrunError:
     site = os.environ.get("HPCRUN_SITE_NAME", "unknown")
     launcher = os.environ.get("HPCRUN_LAUNCHER", "unknown")
     mpi_type = os.environ.get("HPCRUN_MPI_TYPE")
-    if mpi_type is not None:  # Slurm starts the ranks
+    if mpi_type is not None:  # Slurm started the ranks
         launcher += f" --mpi={mpi_type or '(Slurm default)'}"
         hint = (
             "set `mpi.type` in the site file (srun --mpi=list shows what this Slurm has); "
