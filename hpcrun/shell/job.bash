@@ -16,7 +16,9 @@
 # Environment:
 #   HPCRUN_RUN_DIR       the run directory; HPCRUN_TASK: the number of the task in a sweep
 # Variables:
-#   hpcrun_library       the folder of these files
+#   hpcrun_library       the folder of these files; result: the run's own copy, if there is one
+#   hpcrun_run           result: the run directory, or that of the sweep; hpcrun_started: the start time in s since 1970
+#   hpcrun_python, hpcrun_python_key, hpcrun_mode, hpcrun_sweep    result: values of the options; hpcrun_mode is a umask
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_version=0.1.0
 hpcrun_scheduler=${2-} hpcrun_python=python3 hpcrun_python_key=python hpcrun_mode='go=' hpcrun_sweep=''

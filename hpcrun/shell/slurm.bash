@@ -5,10 +5,12 @@
 #   --max-requeue N         maximum number of times that the job requeues itself before its time limit; default: 0
 #   --resubmit              submit the script again instead of requeueing, because the site forbids requeueing
 #   --memory-retries N      maximum number of times that the job submits itself with 1.5 times its memory after it ran out of it
-# Variables: those of record.bash and signals.bash, and of hpcrun_launch
+# Variables:
+#   hpcrun_signal_seconds   result: the time from SIGUSR2 to the time limit, in s; empty if the script requests no SIGUSR2
+# and those of record.bash and signals.bash, and of hpcrun_launch. local.bash describes the functions of all schedulers.
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_cancelled='' hpcrun_requeue_at_end='' hpcrun_memory=()
-hpcrun_signal_seconds=$(command sed -n 's/^#SBATCH --signal=B:USR2@\([0-9]\{1,6\}\)$/\1/p; 100q' "$0" 2>/dev/null)  # the time from SIGUSR2 to the time limit
+hpcrun_signal_seconds=$(command sed -n 's/^#SBATCH --signal=B:USR2@\([0-9]\{1,6\}\)$/\1/p; 100q' "$0" 2>/dev/null)
 hpcrun_set_job_id() {
   HPCRUN_JOB_ID=${SLURM_JOB_ID-} hpcrun_nodes=${SLURM_JOB_NODELIST-}
   [ -z "$hpcrun_sweep" ] || HPCRUN_JOB_ID=${SLURM_ARRAY_JOB_ID-}_${SLURM_ARRAY_TASK_ID-}
