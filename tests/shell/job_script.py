@@ -33,7 +33,7 @@ class Job:
         return file
 
     def started(self, file, **environ):
-        return bash(file, environ=environ, without=("HPCRUN_", "hpcrun_"), stderr=subprocess.PIPE)
+        return bash(file, environ=environ, without=("HPCRUN_", "hpcrun_", "SLURM_", "SBATCH_"), stderr=subprocess.PIPE)
 
     def __call__(self, *setup, environ=None, **how):
         """Run a script to its end; return its code, its output and its errors."""
