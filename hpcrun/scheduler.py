@@ -59,7 +59,7 @@ class Scheduler(ABC):
         templates: The folder with the job template; None for hpcrun's own folder.
         nodelist_variables: The environment variables in which its jobs find their nodes; for each, a function that
             takes the environment and the variable, and returns the number of tasks by host name.
-        bash_file: The file with the scheduler's bash functions, with the same names as in ``shell/local.bash``.
+        bash_file: The file with the scheduler's bash functions, which ``shell/local.bash`` lists at its top.
     """
 
     name: ClassVar[str]
@@ -78,7 +78,11 @@ class Scheduler(ABC):
         return []
 
     def bash_options(self, spec: JobSpec) -> dict[str, object]:  # noqa: ARG002
-        """Return the options of job.bash that are specific to this scheduler."""
+        """Return the options of job.bash that only this scheduler has; the keys are names with underscores.
+
+        The function ``hpcrun_scheduler_option`` in `bash_file` parses them. True becomes a name without a value; None,
+        False and an empty text are omitted.
+        """
         return {}
 
     def check(self, spec: JobSpec) -> list[str]:  # noqa: ARG002

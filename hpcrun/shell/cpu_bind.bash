@@ -1,3 +1,17 @@
+# Binds a rank to its part of the node's cores.
+#
+# hpcrun_tasks_on_node LIST                      prints the number of tasks on this node; LIST: of all nodes, such as 2(x3),1
+# hpcrun_cpu_bind KIND LOCAL_RANK LOCAL_RANKS    binds this process, which becomes the rank, to its part of the allowed cores:
+#                      in the order of sockets, and with all hardware threads of each core
+#
+# Parameters of hpcrun_cpu_bind:
+#   KIND                 cores, or sockets, which binds the rank to all allowed cores of the sockets of its part
+#   LOCAL_RANK           the local rank number on the node
+#   LOCAL_RANKS          the number of ranks on the node
+# It does not change the binding of a single rank, nor if Slurm has bound the ranks, if there are more ranks than cores, or if
+# taskset or lscpu is missing.
+#
+# Environment: SLURM_NODEID, SLURM_STEP_TASKS_PER_NODE, SLURM_CPU_BIND_TYPE, SLURM_CPUS_ON_NODE, all optional
 hpcrun_expand_ranges() {  # RANGES: expand 0-2,5 to 0,1,2,5
   local part number numbers=()
   for part in ${1//,/ }; do
@@ -6,7 +20,7 @@ hpcrun_expand_ranges() {  # RANGES: expand 0-2,5 to 0,1,2,5
   local IFS=,
   echo "${numbers[*]}"
 }
-hpcrun_tasks_on_node() {  # SLURM_STEP_TASKS_PER_NODE, such as 2(x3),1: print the number of tasks on this node
+hpcrun_tasks_on_node() {
   local part times nodes=${SLURM_NODEID:-0}
   for part in ${1//,/ }; do
     times=1
@@ -15,10 +29,7 @@ hpcrun_tasks_on_node() {  # SLURM_STEP_TASKS_PER_NODE, such as 2(x3),1: print th
     nodes=$((nodes - times))
   done
 }
-# Bind this process, which becomes the rank, to its part of the allowed cores: in the order of sockets, and with all
-# hardware threads of each core. With KIND sockets, bind it to all sockets of these cores. The binding is not changed if
-# Slurm has bound the ranks, if there are more ranks than cores, or if taskset or lscpu is missing.
-hpcrun_cpu_bind() {  # KIND LOCAL_RANK LOCAL_RANKS
+hpcrun_cpu_bind() {
   local kind=$1 rank=$2 ranks=$3 tasks mask cpu node socket core key own='' sockets=' ' cores=()
   local -A cpus=() socket_of=()
   [[ $rank =~ ^[0-9]+$ && $ranks =~ ^[0-9]+$ ]] && [ "$ranks" -gt 1 ] || return 0

@@ -6,6 +6,9 @@
 # hpcrun_accepts_xla_flags          returns whether flags may be added to XLA_FLAGS: not if it is the name of a file with flags
 # hpcrun_cuda [OPTION...]           evaluates the output of `hpcrun cuda --shell` with these options; returns 0 if it has created
 #                                   links to CUDA's files in $HPCRUN_RUN_DIR/cuda, which XLA_FLAGS must then name
+# Variables:
+#   hpcrun_python                     the job's Python interpreter
+#   hpcrun_secrets_file, hpcrun_secrets    result: the file with secrets, empty if there is none, and their number
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_secrets_file='' hpcrun_secrets=0
 hpcrun_load_secrets() {

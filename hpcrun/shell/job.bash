@@ -7,8 +7,8 @@
 # has started. For a script that was submitted by hand, job.bash also creates the run directory.
 #
 #   VERSION              the version of hpcrun that rendered the script, which must be the version of these files
-#   SCHEDULER            slurm or local, to load slurm.bash or local.bash, whose options are also accepted; or the path of the
-#                        bash file of another scheduler, with the same functions
+#   SCHEDULER            slurm or local, to load slurm.bash or local.bash; or the path of the bash file of another scheduler,
+#                        with the same functions. The scheduler's file documents further options, which only it has
 #   --python PROGRAM     the job's Python interpreter, in which hpcrun is installed
 #   --python-key KEY     the site key that sets the job's Python, for messages; default: python
 #   --share-runs         other users may read the run directory
@@ -16,11 +16,12 @@
 # Environment:
 #   HPCRUN_RUN_DIR       the run directory; HPCRUN_TASK: the number of the task in a sweep
 # Variables:
-#   hpcrun_library       the folder of these files
+#   hpcrun_library       the folder of these files; result: the run's own copy, if there is one
+#   hpcrun_run           result: the run directory, or that of the sweep; hpcrun_started: the start time in s since 1970
+#   hpcrun_python, hpcrun_python_key, hpcrun_mode, hpcrun_sweep    result: values of the options; hpcrun_mode is a umask
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_version=0.1.0
 hpcrun_scheduler=${2-} hpcrun_python=python3 hpcrun_python_key=python hpcrun_mode='go=' hpcrun_sweep=''
-hpcrun_own_slurm_conf='' hpcrun_max_requeue=0 hpcrun_memory_retries=0 hpcrun_resubmit='' hpcrun_timeout=''
 # shellcheck source=/dev/null
 builtin source "$hpcrun_library/protect.bash" || return 1
 hpcrun_protect
@@ -29,21 +30,6 @@ if [[ ${1-} != "$hpcrun_version" ]]; then
   return 1
 fi
 shift 2
-while [[ $# -gt 0 ]]; do
-  case $1 in
-    --python) hpcrun_python=$2 && shift ;;
-    --python-key) hpcrun_python_key=$2 && shift ;;
-    --max-requeue) hpcrun_max_requeue=$2 && shift ;;
-    --memory-retries) hpcrun_memory_retries=$2 && shift ;;
-    --share-runs) hpcrun_mode=go-w ;;
-    --sweep) hpcrun_sweep=yes ;;
-    --own-slurm-conf) hpcrun_own_slurm_conf=yes ;;
-    --resubmit) hpcrun_resubmit=yes ;;
-    --timeout) hpcrun_timeout=yes ;;
-    *) echo "hpcrun: job.bash has no option $1" >&2 && return 1 ;;
-  esac
-  shift
-done
 for hpcrun_file in record signals environment stage container world outcome launch; do
   # shellcheck source=/dev/null
   source "$hpcrun_library/$hpcrun_file.bash" || return 1
@@ -52,6 +38,17 @@ hpcrun_file=$hpcrun_library/$(command basename "$hpcrun_scheduler" .bash).bash
 [[ -e $hpcrun_file || $hpcrun_scheduler != */* ]] || hpcrun_file=$hpcrun_scheduler
 # shellcheck source=/dev/null
 source "$hpcrun_file" || return 1
+while [[ $# -gt 0 ]]; do
+  hpcrun_option_words=1
+  case $1 in
+    --python) hpcrun_python=$2 hpcrun_option_words=2 ;;
+    --python-key) hpcrun_python_key=$2 hpcrun_option_words=2 ;;
+    --share-runs) hpcrun_mode=go-w ;;
+    --sweep) hpcrun_sweep=yes ;;
+    *) hpcrun_scheduler_option "$1" "${2-}" || { echo "hpcrun: job.bash has no option $1" >&2 && return 1; } ;;
+  esac
+  shift "$hpcrun_option_words" || { echo "hpcrun: option $1 of job.bash needs a value" >&2 && return 1; }
+done
 hpcrun_protect  # again, with the umask of --share-runs
 
 # ---- The run directory -----------------------------------------------------------------------------------------------

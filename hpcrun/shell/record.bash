@@ -2,6 +2,7 @@
 #
 # hpcrun_has_space               returns whether the disk has space for a record
 # hpcrun_record CODE REASON END  writes exit.json; END: the time in s since 1970, or null while the ranks are being stopped
+# hpcrun_write_record TEXT       writes a text to exit.json, in place
 # hpcrun_fail REASON             prints and records why the job cannot continue, and ends the job script
 # hpcrun_continue_as JOB         makes JOB the job id of this run, with the same log; returns 1 if it is already the job id
 # hpcrun_finish STATUS           the EXIT trap: records how the ranks ended; a job whose ranks never started has failed

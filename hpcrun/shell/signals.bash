@@ -7,7 +7,9 @@
 #   hpcrun_launcher           the pid of the launcher; empty before the ranks start
 #   hpcrun_ranks_ended        not empty if the ranks have ended; signals are then ignored
 #   HPCRUN_ALIVE              a pipe that closes when this script ends; hpcrun_alive_reader: the pid of its reader
-# slurm.bash and local.bash define hpcrun_end_orphans; launchers define hpcrun_request_stop (launch.bash).
+# and those of record.bash.
+# slurm.bash and local.bash define hpcrun_trap_scheduler_signals and hpcrun_end_orphans; launchers define hpcrun_request_stop
+# (launch.bash).
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_stop() {
   [[ -z $hpcrun_ranks_ended && $hpcrun_reason != "stopped by SIG$1" ]] || return 0

@@ -1,21 +1,33 @@
 # Functions for Slurm jobs: job id, signals, node failures, preemption, requeueing.
 #
-# Options of job.bash:
+# Options of job.bash, for Slurm jobs:
 #   --own-slurm-conf        ignore SLURM_CONF of the login node if the file does not exist on this node
 #   --max-requeue N         maximum number of times that the job requeues itself before its time limit; default: 0
 #   --resubmit              submit the script again instead of requeueing, because the site forbids requeueing
 #   --memory-retries N      maximum number of times that the job submits itself with 1.5 times its memory after it ran out of it
-# Variables: those of record.bash and signals.bash, and of hpcrun_launch
+# Variables:
+#   hpcrun_signal_seconds   result: the time from SIGUSR2 to the time limit, in s; empty if the script requests no SIGUSR2
+# and those of record.bash and signals.bash, and of hpcrun_launch. local.bash describes the functions of all schedulers.
 # shellcheck disable=SC2034,SC2154  # these files share variables
+hpcrun_own_slurm_conf='' hpcrun_max_requeue=0 hpcrun_memory_retries=0 hpcrun_resubmit=''
 hpcrun_cancelled='' hpcrun_requeue_at_end='' hpcrun_memory=()
-hpcrun_signal_seconds=$(command sed -n 's/^#SBATCH --signal=B:USR2@\([0-9]\{1,6\}\)$/\1/p; 100q' "$0" 2>/dev/null)  # the time from SIGUSR2 to the time limit
+hpcrun_signal_seconds=$(command sed -n 's/^#SBATCH --signal=B:USR2@\([0-9]\{1,6\}\)$/\1/p; 100q' "$0" 2>/dev/null)
+hpcrun_scheduler_option() {
+  case $1 in
+    --own-slurm-conf) hpcrun_own_slurm_conf=yes ;;
+    --max-requeue) hpcrun_max_requeue=$2 hpcrun_option_words=2 ;;
+    --resubmit) hpcrun_resubmit=yes ;;
+    --memory-retries) hpcrun_memory_retries=$2 hpcrun_option_words=2 ;;
+    *) return 1 ;;
+  esac
+}
 hpcrun_set_job_id() {
   HPCRUN_JOB_ID=${SLURM_JOB_ID-} hpcrun_nodes=${SLURM_JOB_NODELIST-}
   [ -z "$hpcrun_sweep" ] || HPCRUN_JOB_ID=${SLURM_ARRAY_JOB_ID-}_${SLURM_ARRAY_TASK_ID-}
   export SLURM_EXPORT_ENV=ALL  # the ranks get the script's environment even after --export=NONE
   [ -z "$hpcrun_own_slurm_conf" ] || [ -e "${SLURM_CONF-/}" ] || unset SLURM_CONF
 }
-hpcrun_submission_edit() { :; }  # a further sed command for submitted.json when the script is started again
+hpcrun_submission_edit() { :; }
 hpcrun_end_orphans() { :; }
 hpcrun_record_scheduler() {
   [ -z "${SLURM_JOB_ID-}" ] || command scontrol show job "$SLURM_JOB_ID" >"$HPCRUN_RUN_DIR/provenance/slurm.txt"

@@ -40,6 +40,17 @@ def test_the_nodes_of_an_allocation_come_from_the_variables_of_a_package(tmp_pat
     assert (completed.stdout, completed.returncode) == ("n1 slots=1\nn2 slots=1\n", 0), completed.stderr
 
 
+def test_the_bash_functions_of_a_package_get_its_options(tmp_path):
+    (tmp_path / "site.toml").write_text('scheduler = "spool"\nlauncher = "none"\n')
+    user = spool_user(tmp_path)
+    run = Path(user.json("submit", "--site", "site.toml", "--wait", "--", "true")["run_dir"])
+    assert (run / "provenance/spool.txt").read_text() == "the main one\n"
+    script = (run / "job.sh").read_text().replace(" --queue ", " --quote ")
+    (tmp_path / "unknown.sh").write_text(script)
+    job = user.call("bash", "unknown.sh", SPOOL_JOB_ID="2")
+    assert (job.returncode, job.stdout, job.stderr) == (1, "", "hpcrun: job.bash has no option --quote\n")
+
+
 @pytest.mark.thorough  # the local scheduler passes most of these tests in make test
 class TestSpool(SchedulerConformance):
     scheduler = "spool"

@@ -1,6 +1,5 @@
 """The library of job scripts as bash: what sites, modules, users and other jobs do to a shell changes no job."""
 
-import json
 import os
 import shlex
 import signal
@@ -12,45 +11,12 @@ from pathlib import Path
 import pytest
 
 from hpcrun import __version__, paths
-from tests.shell.process import BASH, bash, count_orphans
-from tests.waiting import DEADLINE, wait_until
+from tests.shell.job_script import OPTIONS, Job
+from tests.shell.process import BASH, count_orphans
+from tests.waiting import wait_until
 
-OPTIONS = "--no-packages"
 LAUNCHER = "sh -c 'for N in {}; do N=$N \"$@\" || exit; done' sh @rank"
 """Starts ranks in turn; their numbers replace the braces, and the rank number is the variable N."""
-
-
-class Job:
-    """A script with the library in it, and its run directory."""
-
-    def __init__(self, folder):
-        self.folder, self.run = folder, folder / "runs/job-20261122-170311-a4a2f852"
-
-    def script(self, *setup, words="@rank true", after="", options=OPTIONS, version=__version__, of_job="", task=""):
-        """Write a script; return its path."""
-        file = self.folder / "job.sh"
-        file.write_text("\n".join([
-            f"export HPCRUN_RUN_DIR={self.run}{task} HPCRUN_LAUNCHER=none HPCRUN_SITE_NAME=here",
-            f"hpcrun_library={paths.shell_library()}",
-            "[[ -O $HPCRUN_RUN_DIR && -O $HPCRUN_RUN_DIR/shell/job.bash ]] && hpcrun_library=$HPCRUN_RUN_DIR/shell",
-            f'builtin source "$hpcrun_library/job.bash" {version} local {of_job} || exit 1',
-            *setup,
-            f"hpcrun_launch --launcher none {options} -- {words}",
-            after,
-        ]))  # fmt: skip
-        return file
-
-    def started(self, file, **environ):
-        return bash(file, environ=environ, without=("HPCRUN_", "hpcrun_"), stderr=subprocess.PIPE)
-
-    def __call__(self, *setup, environ=None, **how):
-        """Run a script to its end; return its code, its output and its errors."""
-        with self.started(self.script(*setup, **how), **(environ or {})) as process:
-            out, err = process.communicate(timeout=DEADLINE)
-        return process.returncode, out, err
-
-    def record(self):
-        return json.loads((self.run / "exit.json").read_text())
 
 
 @pytest.fixture
@@ -79,6 +45,23 @@ def test_a_missing_library_is_one_error_and_starts_nothing(job):
 def test_an_unknown_option_is_one_error_and_starts_nothing(job):
     code, _, err = job(of_job="--shared")
     assert (code, err, job.run.exists()) == (1, "hpcrun: job.bash has no option --shared\n", False)
+
+
+def test_an_option_without_its_value_is_an_error(job):
+    code, _, err = job(of_job="--share-runs --python")
+    assert (code, err, job.run.exists()) == (1, "hpcrun: option --python of job.bash needs a value\n", False)
+
+
+@pytest.mark.parametrize(("scheduler", "option"), [("local", "--resubmit"), ("slurm", "--timeout"), ("other", "--not")])
+def test_a_scheduler_has_its_own_options_only(job, scheduler, option):
+    file = job.folder / "other.bash"
+    parse = "--its-own) echo its own $2; hpcrun_option_words=2 ;; --flag) echo a flag ;; *) return 1 ;;"
+    file.write_text(f"source $hpcrun_library/local.bash; hpcrun_scheduler_option() {{ case $1 in {parse} esac; }}\n")
+    own = {"local": "--timeout", "slurm": "--max-requeue 2 --resubmit", "other": "--its-own '--share-runs 1' --flag"}
+    job.scheduler = file if scheduler == "other" else scheduler
+    code, out, err = job(of_job=f"{own[scheduler]} {option} --sweep")
+    assert (code, err, job.run.exists()) == (1, f"hpcrun: job.bash has no option {option}\n", False)
+    assert out == ("its own --share-runs 1\na flag\n" if scheduler == "other" else "")
 
 
 def test_a_dry_run_script_creates_a_run_directory_with_a_copy_of_the_library(job):

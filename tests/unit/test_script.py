@@ -1,6 +1,8 @@
 """The rendered script, with bash itself as the judge of quoting."""
 
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -10,6 +12,7 @@ from hpcrun import submission
 from hpcrun.errors import HpcrunError
 from hpcrun.gpus import requests_gpus
 from hpcrun.request import Request
+from hpcrun.script import templates
 from hpcrun.script.quoting import expand, quote
 from hpcrun.sites import layer_files, loader, trust
 from tests import bash_library
@@ -400,6 +403,12 @@ def test_overriding_a_removed_template_block_is_an_error_that_names_its_successo
         script("a", site="slurm")
     assert successor in (error.value.hint or "")
     assert script("a", site="local")
+
+
+def test_the_documentation_lists_all_removed_blocks():
+    text = Path(__file__).parents[2].joinpath("docs/templates.md").read_text()
+    listed = text.partition("former blocks")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(templates._REMOVED_BLOCKS)
 
 
 def test_overriding_an_unknown_block_is_an_error_that_names_the_nearest(tmp_path, monkeypatch):

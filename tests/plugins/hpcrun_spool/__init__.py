@@ -68,6 +68,9 @@ class SpoolScheduler(Scheduler):
     def directives(self, spec):
         return [f"--name={spec.name}"]
 
+    def bash_options(self, spec):
+        return {"queue": "the main one"}
+
     def submit(self, run):
         job_id = enqueue(run.directory)
         write_submission({run: job_id})
