@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import field, fields, replace
 from functools import reduce
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hpcrun.errors import HpcrunError, closest_match
@@ -263,10 +264,12 @@ class Site:
         Raises:
             HpcrunError: The job exceeds limits or lacks options; the message contains all of these limits and options.
         """
-        faults = [fault for one in self.split_partitions(resources) for fault in self.find_violations(one)]
-        faults += [(fault, "leave it out") for fault in self._forbidden_options(resources)]
+        violations = self._find_all_violations(resources)
+        faults = violations + [(fault, "leave it out") for fault in self._forbidden_options(resources)]
         if faults:
-            hints = "; ".join(dict.fromkeys(hint for _, hint in faults))
+            alternatives = self._find_alternatives(resources) if violations else []
+            other_hints = [f"or {' or '.join(alternatives)}, which allows this job"] if alternatives else []
+            hints = "; ".join([*dict.fromkeys(hint for _, hint in faults), *other_hints])
             message = f"site {self.name}: {'; '.join(dict.fromkeys(fault for fault, _ in faults))}"
             raise HpcrunError(message, hint=f"{hints}; see hpcrun site show {self.name}")
 
@@ -278,6 +281,20 @@ class Site:
         }
         partition_or_site = f"partition {resources.partition}" if resources.partition else "the site"
         return self._apply(resources).limits.find_violations(resources, partition_or_site, origins)
+
+    def _find_alternatives(self, resources: Resources) -> list[str]:
+        """Return options for up to three QoS and partitions whose limits the job does not exceed."""
+        options = [("qos", name) for name in self.qos] + [("partition", name) for name in self.partitions]
+        fitting_options = (
+            f"--{option}={name}"
+            for option, name in options
+            if not self._find_all_violations(replace(resources, **{option: name}))
+        )
+        return list(islice(fitting_options, 3))
+
+    def _find_all_violations(self, resources: Resources) -> list[tuple[str, str]]:
+        """Return the violated limits of all partitions of a job, each with a hint."""
+        return [fault for one in self.split_partitions(resources) for fault in self.find_violations(one)]
 
     def _forbidden_options(self, resources: Resources) -> list[str]:
         """Return a message about each sbatch option of the job script that this cluster refuses."""

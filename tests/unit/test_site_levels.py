@@ -101,6 +101,24 @@ def test_limits_of_each_level_are_checked(cluster, cli, words, expected):
 
 
 @pytest.mark.parametrize(
+    ("words", "alternatives"),
+    [
+        (
+            ["-p", "short", "-t", "3:00:00"],
+            "or --qos=many or --partition=long or --partition=gpu, which allows this job",
+        ),
+        (["-p", "long", "-N", "5", "-t", "4:00:00"], "; or --qos=many or --partition=gpu, which allows this job"),
+        (["-p", "long", "-N", "500", "-t", "2-0"], None),
+    ],
+)
+def test_qos_and_partitions_that_allow_a_refused_job_are_named(cluster, cli, words, alternatives):
+    cluster('qos.many.max_nodes = 64\nqos.many.max_time = "5:00:00"\n')
+    err, code = dry_run(cli, *words)
+    assert code == 2
+    assert (alternatives in err) if alternatives else ("which allows" not in err), err
+
+
+@pytest.mark.parametrize(
     ("words", "lines"),
     [
         (["-p", "short,long", "-t", "90"], ["#SBATCH --partition=short,long", "#SBATCH --time=90"]),
