@@ -54,7 +54,7 @@ _PYTHON_NAME = re.compile(r"python[\d.]*")
 _IMPORT_STATEMENT = r"(?m)^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?"
 _GETTERS = frozenset({"get", "getenv"})
 _IMPORTS_BY_NAME = frozenset({"import_module", "__import__", "run_module"})
-_RELEVANT_NODES = (ast.Attribute, ast.Call, ast.Compare, ast.Constant, ast.Import, ast.ImportFrom)
+_AST_NODE_TYPES = (ast.Attribute, ast.Call, ast.Compare, ast.Constant, ast.Import, ast.ImportFrom)
 MAX_IMPORT_DEPTH = 2  # maximum depth to which imports of the user's modules are followed
 MAX_FILE_BYTES = 1_000_000  # larger files are not read
 
@@ -198,7 +198,7 @@ def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
 
 def _collect_names(tree: ast.AST, names: ScriptNames) -> None:
     full_names: dict[str, str] = {}  # local name -> dotted name
-    nodes = [node for node in ast.walk(tree) if isinstance(node, _RELEVANT_NODES)]
+    nodes = [node for node in ast.walk(tree) if isinstance(node, _AST_NODE_TYPES)]
     names.tests_rank = any(map(_tests_rank, nodes))
     for node in nodes:
         match node:

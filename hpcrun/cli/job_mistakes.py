@@ -51,10 +51,10 @@ def require_workload(ctx: Any, argv: Sequence[str]) -> None:
     if line.launcher and not file.exists():
         raise _explain_launcher(line, ctx.command_path, [])
     if file.is_file() and is_program(line.target):
-        raise HpcrunError(f"{line.target} is not a Python script", hint=explain_file(line, ctx.command.params))
+        raise HpcrunError(f"{line.target} is not a Python script", hint=hint_for_other_file(line, ctx.command.params))
 
 
-def explain_file(line: JobLine, params: Sequence[Any]) -> str:
+def hint_for_other_file(line: JobLine, params: Sequence[Any]) -> str:
     """Return the hint for a command line whose target is a file, but not a Python script."""
     file = Path(line.target)
     if hint := file_hints.advise(line.target, file):
@@ -95,7 +95,7 @@ def hint_without_queue_command(argv: Sequence[str], params: Sequence[Any]) -> st
     line = JobLine([word for word in argv if word != command], params)
     if line.target.endswith(".py") or not Path(line.target).is_file():
         return f"did you mean {line.translated_line()}?"
-    return explain_file(line, params)
+    return hint_for_other_file(line, params)
 
 
 def _translate_batch_script(

@@ -10,7 +10,7 @@ def resume(job: JobOrSweep = "last", as_json: Json = False) -> None:
     """Continue a stopped or failed run from its checkpoint.
 
     The run's script starts again as another job, in the same run directory and
-    with the same log. A training with hpcrun.train continues from its last
+    with the same log. Training with hpcrun.train continues from its last
     checkpoint. For a sweep, the tasks that stopped or failed continue. To start a new run from the beginning, use
     hpcrun resubmit.
 

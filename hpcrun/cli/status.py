@@ -40,9 +40,9 @@ class StatusCommand(Command):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert the default interval after ``--watch`` without a value."""
         if "--watch" in args:
-            value_index = args.index("--watch") + 1
-            if not (value_index < len(args) and args[value_index].replace(".", "", 1).isdigit()):
-                args = [*args[:value_index], WATCH_SECONDS, *args[value_index:]]
+            interval_index = args.index("--watch") + 1
+            if not (interval_index < len(args) and args[interval_index].replace(".", "", 1).isdigit()):
+                args = [*args[:interval_index], WATCH_SECONDS, *args[interval_index:]]
         return super().parse_args(ctx, args)
 
 

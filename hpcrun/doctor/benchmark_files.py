@@ -64,7 +64,7 @@ class AllreduceTimes:
     """The times of MPI_Allreduce with all ranks: the content of ``allreduce.json``.
 
     Attributes:
-        sizes: The times, the smallest message first.
+        sizes: The time for each message size, in ascending order of size.
     """
 
     sizes: Sequence[AllreduceTime]

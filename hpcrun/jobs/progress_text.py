@@ -1,4 +1,4 @@
-"""Progress and rate of a training, and times, as text."""
+"""Progress and rate of training, and times, as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STOPPED_EARLY = "stopped early"
 
 
 def format_progress(last_epoch: Epoch, heartbeat: Heartbeat | None = None, *, is_completed: bool = False) -> str:
-    """Format the progress and speed of a training: ``epoch 3/90, step 40/390, 812 images/s``.
+    """Format the progress and speed of training: ``epoch 3/90, step 40/390, 812 images/s``.
 
     Args:
         last_epoch: The last line of ``metrics.jsonl``.

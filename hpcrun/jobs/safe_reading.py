@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.record_validation import Record
 
 MAX_BYTES = 64 << 20
-"""Maximum size of a record in bytes; even long trainings write less."""
+"""Maximum size of a record in bytes; even long training runs write less."""
 
 MAX_DEPTH = 30
 TAIL_BYTES = 1 << 16

@@ -1,4 +1,4 @@
-"""Progress and speed of a training, which each rank reports with its heartbeat."""
+"""Progress and speed of training, which each rank reports with its heartbeat."""
 
 from __future__ import annotations
 

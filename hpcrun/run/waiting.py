@@ -14,14 +14,14 @@ class waiting:  # noqa: N801  (reads as a function, like contextlib.suppress)
 
     Args:
         description: Description of the collective.
-        number: Number to append to the description, such as the step.
+        step: Number of the step, to append to the description; None for no number.
     """
 
-    __slots__ = ("description", "number", "outer", "start_time")
+    __slots__ = ("description", "outer", "start_time", "step")
 
-    def __init__(self, description: str, number: int | None = None) -> None:
+    def __init__(self, description: str, step: int | None = None) -> None:
         self.description = description
-        self.number = number
+        self.step = step
 
     def __enter__(self) -> Self:
         self.outer = _innermost_wait[0]
@@ -35,7 +35,7 @@ class waiting:  # noqa: N801  (reads as a function, like contextlib.suppress)
             _waited_seconds[0] += perf_counter() - self.start_time
 
     def __str__(self) -> str:
-        return self.description if self.number is None else f"{self.description} {self.number}"
+        return self.description if self.step is None else f"{self.description} {self.step}"
 
 
 _innermost_wait: list[waiting | None] = [None]  # a list, because changing a class attribute invalidates Python's caches

@@ -242,7 +242,8 @@ class SlurmScriptExecutor(SlurmExecutor):
         # submitit runs commands without a timeout, passes them SBATCH_* variables, and prints their errors
         output = slurm_submission.run_sbatch(self.run)[-1000:]
         # a banner may contain characters that an argument cannot contain, or that submitit cannot decode
-        return ["printf", "%s", output.encode("ascii", "replace").replace(b"\0", b"?").decode()]
+        text = output.encode("ascii", "replace").replace(b"\0", b"?").decode()
+        return ["/bin/sh", "-c", 'printf %s "$1"', "-", text]  # a builtin: PATH may have no printf
 
     def _get_job_id_from_submission_command(self, string: bytes | str) -> str:
         job_id = slurm_submission.parse_job_id(self.run, str(string))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_NAMES = 12
 """Maximum number of names that a message lists."""
 
-_ENFORCING_TYPES = {"qos": r"qos|all", "account": r"associations|limits|qos|safe|all"}
+_ACCOUNTING_ENFORCE_PATTERNS = {"qos": r"qos|all", "account": r"associations|limits|qos|safe|all"}
 """Patterns of AccountingStorageEnforce values with which sbatch refuses an unknown name (slurm.conf(5))."""
 
 
@@ -68,5 +68,5 @@ def warn_of_unknown_names(resources: Resources, policies: Policies, slurm: Slurm
     return [
         text
         for option, text in warnings.items()
-        if not re.search(rf"\b(?:{_ENFORCING_TYPES[option]})\b", enforced_types)
+        if not re.search(rf"\b(?:{_ACCOUNTING_ENFORCE_PATTERNS[option]})\b", enforced_types)
     ]

@@ -112,7 +112,7 @@ class Site:
     sbatch_omit: tuple[str, ...] = ()
     """sbatch options, each as --name, to omit from the job script, because the cluster's sbatch refuses them."""
     cuda: Cuda = Cuda()
-    """XLA and CUDA layout."""
+    """Paths of CUDA's files, and XLA flags."""
     snapshot: bool = False
     """Whether jobs run a copy of the user's code, made at submission, unless --no-snapshot is given."""
     poll_seconds: int = 2
@@ -284,12 +284,11 @@ class Site:
 
     def _find_alternatives(self, resources: Resources) -> list[str]:
         """Return options for up to three QoS and partitions whose limits the job does not exceed."""
-        options = [("qos", name) for name in self.qos] + [("partition", name) for name in self.partitions]
-        fitting_options = (
-            f"--{option}={name}"
-            for option, name in options
-            if not self._find_all_violations(replace(resources, **{option: name}))
-        )
+        alternatives = {
+            **{f"--qos={name}": replace(resources, qos=name) for name in self.qos},
+            **{f"--partition={name}": replace(resources, partition=name) for name in self.partitions},
+        }
+        fitting_options = (option for option, one in alternatives.items() if not self._find_all_violations(one))
         return list(islice(fitting_options, 3))
 
     def _find_all_violations(self, resources: Resources) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Writer of the result of a training with `hpcrun.train`, with speed, versions and saved models."""
+"""Writer of the result of training with `hpcrun.train`, with speed, versions and saved models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress, speed and remaining time of a training."""
+"""Progress, speed and remaining time of training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECENT_EPOCHS = 5
 
 @frozen
 class TrainingProgress:
-    """The progress of a training; unknown values are 0, None or empty.
+    """The progress of training; unknown values are 0, None or empty.
 
     Attributes:
         fit: Index of the current ``fit`` call in the script, from 0.
@@ -73,7 +73,7 @@ class TrainingProgress:
 def measure_progress(
     metrics: Sequence[Epoch], heartbeat: Heartbeat | None, *, is_newer: bool, heartbeat_age: float
 ) -> TrainingProgress:
-    """Measure the progress of a training.
+    """Measure the progress of training.
 
     Args:
         metrics: The lines of ``metrics.jsonl``, of all calls of ``fit``.

@@ -38,7 +38,7 @@ class Advice(NamedTuple):
 
 @frozen
 class RaisedException:
-    """An exception for which advice is searched.
+    """An exception, and where it was raised; `find` looks up advice about it.
 
     Attributes:
         error: The type and message of the exception.

@@ -90,7 +90,7 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
 
 def _parse(log: Log) -> list[PythonError]:
     """Return the exceptions of a log in order; of a chain of exceptions, only the last."""
-    lines, errors, link_text = log.text.split("\n"), list[PythonError](), ""
+    lines, errors, chain_separator = log.text.split("\n"), list[PythonError](), ""
     cancellation_index = len(lines)
     if "CANCELLED" in log.text:
         cancellation_index = next((n for n, line in enumerate(lines) if _CANCELLED_LINE.match(line)), len(lines))
@@ -102,7 +102,7 @@ def _parse(log: Log) -> list[PythonError]:
             index += 1
             continue
         if link := _CHAIN_SEPARATOR.match(_GROUP_MARK.sub("", line)):
-            link_text = link[0] if errors else ""
+            chain_separator = link[0] if errors else ""
         if not (_TRACEBACK_START.match(line) or _FRAME.match(line)):
             index += 1
             continue
@@ -111,11 +111,11 @@ def _parse(log: Log) -> list[PythonError]:
             index += 1
             continue
         index = error.last + 1
-        if link_text:
-            start = error.first if link_text.startswith("During") else errors[-1].handled
+        if chain_separator:
+            start = error.first if chain_separator.startswith("During") else errors[-1].handled
             error = replace(_join(errors.pop(), error), handled=start)
         errors.append(replace(error, late=error.first > cancellation_index))
-        link_text = ""
+        chain_separator = ""
     return errors
 
 

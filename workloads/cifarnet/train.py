@@ -44,7 +44,7 @@ else:
     )
 
 
-def normalize_locally(x: keras.KerasTensor) -> keras.KerasTensor:
+def local_response_normalization(x: keras.KerasTensor) -> keras.KerasTensor:
     """Apply local response normalization over the 9 nearest channels (Krizhevsky et al., 2012, section 3.3)."""
     channel = np.arange(x.shape[-1])
     is_neighbour = np.abs(channel[:, np.newaxis] - channel) <= 4  # (64, 64)
@@ -58,8 +58,8 @@ inputs = keras.Input((SIZE, SIZE, 3), dtype="uint8")  # (batch, 32, 32, 3)
 x = layers.Rescaling(1.0)(layers.CenterCrop(CROP, CROP)(inputs))  # (batch, 24, 24, 3)
 x = layers.LayerNormalization(axis=(1, 2, 3), center=False, scale=False)(x)  # normalizes each image
 x = layers.Conv2D(64, 5, **conv_options)(x)  # (batch, 24, 24, 64)
-x = normalize_locally(layers.MaxPooling2D(3, strides=2, padding="same")(x))  # (batch, 12, 12, 64)
-x = normalize_locally(layers.Conv2D(64, 5, **conv_options)(x))  # (batch, 12, 12, 64)
+x = local_response_normalization(layers.MaxPooling2D(3, strides=2, padding="same")(x))  # (batch, 12, 12, 64)
+x = local_response_normalization(layers.Conv2D(64, 5, **conv_options)(x))  # (batch, 12, 12, 64)
 x = layers.MaxPooling2D(3, strides=2, padding="same")(x)  # (batch, 6, 6, 64)
 x = layers.Flatten()(x)  # (batch, 2304)
 x = layers.Dense(384, **dense_options)(x)  # (batch, 384)

@@ -1,4 +1,4 @@
-"""Checkpoint of a training, and exit of the process after a stop signal."""
+"""Checkpoint of training, and exit of the process after a stop signal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoint:
-    """A NumPy file with weights, optimizer state and position of a training.
+    """A NumPy file with weights, optimizer state and position of training.
 
     Args:
         folder: The run directory; None outside of a job.

@@ -1,4 +1,4 @@
-"""Shutdown of a training with parameter servers, because TensorFlow's servers run until they are stopped.
+"""Shutdown of training with parameter servers, because TensorFlow's servers run until they are stopped.
 
 All other ranks connect to the chief, which sends `done` at the end. If the connection breaks earlier, the chief has
 failed, and the launcher ends all ranks.

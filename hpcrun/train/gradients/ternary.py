@@ -2,7 +2,8 @@
 
 A layer's gradient g becomes s * sign(g) * b, where b is 1 with the probability |g| / s, else 0: its mean is g.
 The scale s is the largest |g| of the layer over all ranks, after a rank has clipped its g to ``HPCRUN_CLIP_FACTOR``
-standard deviations (2.5; 0: no clipping). Clipping shortens a few gradients, so only without it is the sum unbiased.
+standard deviations (2.5; 0: no clipping). Clipping reduces the largest values, so the sum is unbiased only without
+clipping.
 
 Each rank draws its own random numbers, from ``HPCRUN_COMPRESSION_SEED``, its number and the step, so that a resumed
 training draws the same ones.

@@ -32,7 +32,7 @@ def packed_size(size: int) -> int:
 
 
 class NumpyCodes:
-    """The functions that make and add codes."""
+    """Encoding, decoding and summation of ternary codes, with NumPy."""
 
     def statistics(self, values: Array) -> tuple[float, float]:
         """Return the largest absolute value of a layer, and the standard deviation; NaN or infinity if any value is.

@@ -134,10 +134,10 @@ def _distort_colours(images: Data, uniform_draws: Data) -> Data:
 def _shift_and_flip(images: Data, uniform_draws: Data) -> Data:
     """Randomly shift images by up to 1/8 of their size, filled with black, and flip them."""
     size = images.shape[1]
-    edge = size // 8
-    corners = tf.cast(tf.floor(uniform_draws[:, 1:3] * (2 * edge + 1)), tf.int32)  # (b, 2)
+    padding = size // 8
+    corners = tf.cast(tf.floor(uniform_draws[:, 1:3] * (2 * padding + 1)), tf.int32)  # (b, 2)
     rows, columns = tf.unstack(corners[:, :, None] + tf.range(size), axis=1)  # (b, size)
-    padded_images = tf.pad(images, [[0, 0], [edge, edge], [edge, edge], [0, 0]])
+    padded_images = tf.pad(images, [[0, 0], [padding, padding], [padding, padding], [0, 0]])
     shifted_images = tf.gather(tf.gather(padded_images, rows, axis=1, batch_dims=1), columns, axis=2, batch_dims=1)
     return _flip(shifted_images, uniform_draws)
 

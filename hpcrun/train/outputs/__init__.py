@@ -1,1 +1,1 @@
-"""Outputs of a training in its run directory: saved models, labels, metric files, log lines."""
+"""Outputs of training in its run directory: saved models, labels, metric files, log lines."""

@@ -1,4 +1,4 @@
-"""Detection of the bottleneck of a training: compute, data or network."""
+"""Detection of the bottleneck of training: compute, data or network."""
 
 from __future__ import annotations
 
