@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import distribution, job_program, job_software, staging
 from hpcrun.errors import HpcrunError, closest_match, pluralize
 from hpcrun.job_options import STAGED_PLACEHOLDER
-from hpcrun.paths import missing_layers
+from hpcrun.paths import missing_layers, shipped_folder
 from hpcrun.resources import parse_time
 from hpcrun.sites import project
 
@@ -39,6 +40,7 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
         *_warn_of_unknown_copies(spec),
         *job_program.find_warnings(spec),
         *job_software.container_warnings(spec),
+        *_warn_of_folder_with_bundled_name(spec),
         *_warn_of_unused_templates(spec),
         *missing_layers(),
         *project.project_warnings(),
@@ -110,6 +112,16 @@ def _warn_of_ignored_option(spec: JobSpec) -> tuple[str, ...]:
     warning = f"# hpcrun: {option} in the script is ignored: hpcrun reads only framework=NAME there"
     name_and_value = "=".join(re.split(r"[ =:]+", option.lstrip("-"), maxsplit=1))
     return (f"{warning}\nHINT: give it on the command line: --{name_and_value}",)
+
+
+def _warn_of_folder_with_bundled_name(spec: JobSpec) -> tuple[str, ...]:
+    """Return a warning if the directory has a workload folder with the name of the bundled workload that runs."""
+    argv = spec.tasks[0].argv if spec.tasks else spec.argv
+    folder = Path(argv[1]).parent if len(argv) > 1 else spec.directory
+    if folder.parent != shipped_folder("workloads") or not (spec.directory / folder.name / "workload.toml").is_file():
+        return ()
+    name = folder.name
+    return (f"{name} is the bundled workload, not the folder ./{name}\nHINT: for the folder: hpcrun submit ./{name}",)
 
 
 def _warn_of_unused_templates(spec: JobSpec) -> tuple[str, ...]:

@@ -125,6 +125,7 @@ ADVICE = {
     "hpcrun submit": {
         "--array -a --grid --param": "--sweep NAME=1..5 runs a task for each value of an option of the program",
         "-pe": "--ntasks=N sets the number of ranks, --ntasks-per-node=N the number on each node",
+        "--local --localhost --no-slurm --no-queue": "--site local starts the job on this machine, without Slurm",
         "--wrap": "any command goes after --: hpcrun submit -- COMMAND",
         "--chdir -D --workdir --cwd": "jobs run in the directory in which they are submitted: cd there first",
         "--python --venv --conda --conda-env --virtualenv": "jobs use the Python of the active environment, or the "

@@ -206,3 +206,12 @@ def test_workload_new_copies_a_folder_that_can_be_submitted(tmp_path, monkeypatc
     assert "ERROR: " in cli("workload", "new", "mynet")[2]
     assert not (tmp_path / "mynet" / "mynet").exists()
     assert "is not a name" in cli("workload", "new", "../x")[2]
+
+
+def test_a_folder_with_the_name_of_a_bundled_workload_is_not_submitted_without_a_word(tmp_path, monkeypatch, cli):
+    monkeypatch.chdir(tmp_path)
+    assert cli("workload", "new", "lenet5", "--from", "lenet5")[0] == 0
+    warning = "WARNING: lenet5 is the bundled workload, not the folder ./lenet5\nHINT: for the folder: hpcrun submit"
+    assert warning in cli("submit", "lenet5", "--site", "slurm", "--dry-run")[2]
+    assert warning in cli("submit", "lenet5", "--site", "slurm", "--dry-run", "--sweep", "batch-size=32,64")[2]
+    assert warning not in cli("submit", "./lenet5", "--site", "slurm", "--dry-run")[2]

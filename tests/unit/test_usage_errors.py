@@ -168,6 +168,7 @@ MISTAKES = {
     "submit x.py --gpus=8": "did you mean --gpus-per-node=8? on several nodes: --nodes=2 --gpus-per-node=4",
     "submit x.py -n 8 -N 2 --gpus-per-task=1": "did you mean --gpus-per-node=4?",
     # a program's own options and arguments
+    "submit lenet5 --local": "HINT: --site local starts the job on this machine, without Slurm",
     "submit x.py --args=--lr=1 -N 2": "arguments go after --: hpcrun submit x.py -N 2 -- --lr=1",
     "submit lenet5 -- --dry-run": "HINT: --dry-run is an option of hpcrun: put it before --",
     "submit lenet5 -- --nodes=2": "HINT: --nodes=2 is an option of hpcrun: put it before --",

@@ -55,6 +55,9 @@ else:
     network = keras.applications.InceptionV3(
         weights=None, classes=classes, input_tensor=scaled_pixels
     )  # (batch, classes)
+for layer in network.layers:
+    if isinstance(layer, keras.layers.BatchNormalization):
+        layer.momentum = 0.9  # with Keras's 0.99, validation is wrong for hundreds of steps
 for variable in network.trainable_variables:
     if variable.name == "kernel":
         variable.regularizer = keras.regularizers.L2(args.weight_decay / 2)  # the gradient is weight_decay * kernel
