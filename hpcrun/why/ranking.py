@@ -27,6 +27,9 @@ RELATED_LINES = 1
 MIN_PROGRESS_LINES = 3
 """Number of lines of progress after a message that show that the message did not end the program."""
 
+MAX_LINES_WHILE_WAITING = 10
+"""Maximum number of lines, with those of the message, after the exception of a rank for which the others wait."""
+
 RELATED_ERRORS = 5
 """Maximum number of lines between a severe error and an exception that it may have caused."""
 
@@ -44,6 +47,7 @@ _SEVERE_ERROR = re.compile(r"^\S+ \S+: [EF] |^[EF]\d{4} |\[[EF][ \d]")
 _ERROR_WORD = re.compile(
     r"(?i)error|fail|terminat|abort|cannot|unable|exception|\bnot?\b|could|denied|unknown|invalid|^\W*$"
 )
+_LAUNCHER_LINE = re.compile(r"(?:\[\S+\]<\w+>:)?(?:slurmstepd|srun|\[mpiexec@|mpi(?:run|exec)\b|=>> PBS)")
 _PROGRESS = re.compile(
     r"(?i)\b(?:epoch|step|iter(?:ation)?|batch)s?[ =:/#\[(]{1,3}\d.{0,200}?\d\.\d|(?<!\d)\d{1,3}%\|.{0,300}?/s\b"
     r"|\b\d{1,9}/\d{1,9} [\[━=].{0,300}?\d\.\d|\d (?:images|samples|examples|tokens|imgs|steps)/s(?:ec)?\b"
@@ -72,10 +76,13 @@ def find_diagnoses(name: str, facts: JobFacts, *, is_healthy: bool = False) -> l
     specific_candidates.sort(
         key=lambda pair: not (pair[0].root or _is_decisive(pair[1], facts) or _is_in_exception(pair[1], facts))
     )
-    if specific_candidates and all(
+    has_only_earlier_messages = bool(specific_candidates) and all(
         not (s.root or _is_decisive(matches, facts))
         and (_is_earlier(matches[-1], facts) or _is_handled(matches[-1], facts))
         for s, matches in specific_candidates
+    )
+    if has_only_earlier_messages or (
+        _hung_after_exception(facts) and not any(_is_in_exception(matches, facts) for _, matches in candidates)
     ):
         specific_candidates = [*_find_own_exception(name, facts), *specific_candidates]
     hang_candidates = [
@@ -170,6 +177,16 @@ def _is_cause_of_limit(matches: Sequence[Match], facts: JobFacts) -> bool:
     return facts.state in ENDED_BY_LIMIT and not any(_shows_progress_after(match, facts) for match in matches)
 
 
+def _hung_after_exception(facts: JobFacts) -> bool:
+    """Return whether an exception ended a rank, after which the job waited until its time limit."""
+    error = facts.python_error
+    if facts.state not in ENDED_BY_LIMIT or error is None or error.kind != "own" or error.late:
+        return False
+    log = next(log for log in facts.logs if log.name == error.log)
+    lines_after = [line for line in log.lines[error.last + 1 :] if line.strip() and not _LAUNCHER_LINE.match(line)]
+    return len(lines_after) <= MAX_LINES_WHILE_WAITING and not _shows_progress(lines_after)
+
+
 def _shows_progress_after(match: Match, facts: JobFacts) -> bool:
     """Return whether the program made progress after a message, in the same log."""
     if match.line is None:
@@ -187,7 +204,7 @@ def _shows_progress(lines: Iterable[str]) -> bool:
 def _is_in_exception(matches: Sequence[Match], facts: JobFacts) -> bool:
     """Return whether any of the matches is within the text of the last exception."""
     error = facts.python_error
-    lines = [match.line for match in matches if match.line]
+    lines = [match.line for match in matches if match.line and not _LAUNCHER_LINE.match(match.evidence.line)]
     return error is not None and any(log == error.log and error.first <= n <= error.end for log, n in lines)
 
 

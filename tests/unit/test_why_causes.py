@@ -14,6 +14,11 @@ more than 60 seconds.
 [1,0]<stderr>:6: [horovod_allreduce.0, horovod_allreduce.1]
 """
 LIMIT = "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2019-10-09T16:02:11 DUE TO TIME LIMIT ***\n"
+OWN = """Traceback (most recent call last):
+  File "/home/u/data.py", line 12, in check
+    raise ValueError("sample 17 has no label")
+ValueError: sample 17 has no label
+"""
 PROGRESS = "".join(f"step {n}/900 loss 2.{n}\n" for n in range(10))
 
 
@@ -33,6 +38,15 @@ def test_a_stall_is_the_cause_of_a_time_limit_unless_the_program_went_on(recorde
 def test_ranks_that_lightning_waits_for_are_the_cause_of_a_time_limit(recorded, log, name):
     start = "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/2\n"
     explanation = explain(recorded.job("TIMEOUT", logs={"12_0_log.err": start + log + LIMIT}))
+    assert explanation.diagnosis.name == name
+
+
+@pytest.mark.parametrize(("log", "name"), [
+    (f"{PROGRESS}{OWN}{LIMIT}", "traceback"),
+    (f"{OWN}{PROGRESS}{LIMIT}", "time-limit"),
+])  # fmt: skip
+def test_an_exception_is_the_cause_of_a_time_limit_unless_the_program_went_on(recorded, log, name):
+    explanation = explain(recorded.job("TIMEOUT", logs={"12_0_log.err": log}))
     assert explanation.diagnosis.name == name
 
 
@@ -78,11 +92,6 @@ def test_a_carriage_return_in_a_name_stays_in_its_line(recorded):
 
 
 STEPS = "".join(f"epoch {n}/20  loss 0.{9 - n}  120 images/s\n" for n in range(6))
-OWN = """Traceback (most recent call last):
-  File "/home/u/data.py", line 12, in check
-    raise ValueError("sample 17 has no label")
-ValueError: sample 17 has no label
-"""
 CAUGHT = OWN.replace("ValueError: sample 17 has no label", "FileNotFoundError: [Errno 2] No such file: x")
 WARNINGS = {
     "modules": "/home/u/setup.sh: line 12: module: command not found\n",
