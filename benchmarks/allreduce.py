@@ -109,10 +109,10 @@ def print_row(name: str, cost: Cost, baseline: Cost, hpcrun_cost: Cost | None = 
         hpcrun_cost: The cost of hpcrun, in rows of other libraries.
         goal: The goal.
     """
-    middle = f"({cost.low:.2f} - {cost.high:.2f})"
+    range_text = f"({cost.low:.2f} - {cost.high:.2f})"
     ratio = f"{hpcrun_cost.median / cost.median:.2f} x" if hpcrun_cost else ""
     of_baseline = f"{cost.median / baseline.median:.2f} x"
-    print(f"{name:44} {cost.median:9.2f} {middle:>18}  {of_baseline:>9}  {ratio:>11}  {goal}".rstrip(), flush=True)
+    print(f"{name:44} {cost.median:9.2f} {range_text:>18}  {of_baseline:>9}  {ratio:>11}  {goal}".rstrip(), flush=True)
 
 
 def variant_name(variant: str) -> str:

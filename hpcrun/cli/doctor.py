@@ -64,7 +64,7 @@ def doctor(
 
     With --in-job it also submits a short job with one rank on each node,
     which runs the same checks, starts MPI, and reports differences between
-    nodes and to this host. The run directory of a failed job is kept.
+    the nodes, and between the nodes and this host. The run directory of a failed job is kept.
 
     Exit code 0: no errors, perhaps warnings. 1: errors.
 

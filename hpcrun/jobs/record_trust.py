@@ -55,7 +55,7 @@ def require_trusted(run: Run) -> None:
         )
     for property_name in ("spec", "submission", "tasks", "faults"):  # forget values that were read before the check
         run.__dict__.pop(property_name, None)
-    run.__dict__["guard"] = _check_owner
+    run.__dict__["trust_check"] = _check_owner
     _require_original(run)
     _require_values(run)
     if reason := next(

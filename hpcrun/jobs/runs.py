@@ -54,7 +54,7 @@ class Run:
         return {}
 
     @cached_property
-    def guard(self) -> safe_reading.Guard | None:
+    def trust_check(self) -> safe_reading.TrustCheck | None:
         """The trust check at each read of a record, see `hpcrun.jobs.record_trust`; None for read-only commands."""
         return None
 
@@ -69,7 +69,7 @@ class Run:
     def _read(self, name: str, record_class: type[Record]) -> Record | None:
         """Read a file; return None if it is missing or invalid, and record the error in `faults`."""
         with self._record_fault(name):
-            return safe_reading.read_record(self.directory / name, record_class, self.guard)
+            return safe_reading.read_record(self.directory / name, record_class, self.trust_check)
         return None
 
     @cached_property
@@ -266,7 +266,7 @@ class Run:
         entries = []
         with self._record_fault(name):
             for record in safe_reading.read_lines(
-                self.directory / name, record_class, end_only=last_only, guard=self.guard
+                self.directory / name, record_class, end_only=last_only, trust_check=self.trust_check
             ):
                 entries.append(record)
                 if last_only:

@@ -44,7 +44,7 @@ class BadRecordError(Exception):
         self.why = why
 
 
-Guard = Callable[["Path", str, os.stat_result], str | None]
+TrustCheck = Callable[["Path", str, os.stat_result], str | None]
 """A trust check of a file, its text and its stat result; returns the reason why the file is not trusted, or None."""
 
 
@@ -79,26 +79,26 @@ def open_regular_file(file: Path, *, follow_links: bool = True) -> Iterator[IO[b
             raise BadRecordError(file, f"cannot be read: {error.strerror}") from None
 
 
-def read_text(file: Path, errors: str = "surrogateescape", guard: Guard | None = None) -> str:
+def read_text(file: Path, errors: str = "surrogateescape", trust_check: TrustCheck | None = None) -> str:
     """Return a file's text.
 
     Args:
         file: The file.
         errors: How to decode invalid UTF-8, as in `open`.
-        guard: The trust check of the file and its text.
+        trust_check: The trust check of the file and its text.
 
     Raises:
         FileNotFoundError: The file does not exist.
         BadRecordError: The file cannot be read, is too large, or is not trusted.
     """
-    with open_regular_file(file, follow_links=guard is None) as stream:
+    with open_regular_file(file, follow_links=trust_check is None) as stream:
         file_stat = os.fstat(stream.fileno())
         if file_stat.st_size > MAX_BYTES:
             raise BadRecordError(
                 file, f"has {file_stat.st_size / 1e6:,.0f} MB; the maximum is {MAX_BYTES / 1e6:,.0f} MB"
             )
         content = stream.read(file_stat.st_size + GROWTH_BYTES).decode(errors=errors)
-    if guard and (reason := guard(file, content, file_stat)):
+    if trust_check and (reason := trust_check(file, content, file_stat)):
         raise BadRecordError(file, f"is not used: {reason}")
     return content
 
@@ -125,21 +125,21 @@ def _read_end(file: Path, size: int) -> str:
 
 
 def read_record(
-    file: Path, record_class: type[Record], guard: Guard | None = None, *, skip_wrong_types: bool = False
+    file: Path, record_class: type[Record], trust_check: TrustCheck | None = None, *, skip_wrong_types: bool = False
 ) -> Record | None:
     """Read the record in a file; return None if the file is missing, or is blank because it only reserves disk space.
 
     Args:
         file: The file.
         record_class: The class of the record.
-        guard: The trust check, see `read_text`.
+        trust_check: The trust check, see `read_text`.
         skip_wrong_types: Whether to ignore optional values of a wrong type.
 
     Raises:
         BadRecordError: The file cannot be read, or is invalid.
     """
     try:
-        content = read_text(file, guard=guard)
+        content = read_text(file, trust_check=trust_check)
     except FileNotFoundError:
         return None
     if not content.strip():
@@ -155,7 +155,7 @@ def read_record(
 
 
 def read_lines(
-    file: Path, record_class: type[Record], *, end_only: bool = False, guard: Guard | None = None
+    file: Path, record_class: type[Record], *, end_only: bool = False, trust_check: TrustCheck | None = None
 ) -> Iterator[Record]:
     """Yield the records in a file of JSON lines, the last first; skip incomplete lines.
 
@@ -163,13 +163,13 @@ def read_lines(
         file: The file.
         record_class: The record class.
         end_only: Whether to read only the last `TAIL_BYTES` of the file.
-        guard: The trust check of the whole file, see `read_text`.
+        trust_check: The trust check of the whole file, see `read_text`.
 
     Raises:
         BadRecordError: The file cannot be read, or an object is invalid.
     """
     try:
-        content = _read_end(file, TAIL_BYTES) if end_only else read_text(file, "replace", guard)
+        content = _read_end(file, TAIL_BYTES) if end_only else read_text(file, "replace", trust_check)
     except FileNotFoundError:
         return
     for line in reversed(content.split("\n")):

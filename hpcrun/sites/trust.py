@@ -106,7 +106,7 @@ def read_allowed_text(file: Path) -> str | None:
     """
     try:
         text = json.loads(_require_private(_record_file(file)).read_bytes())["text"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     return str(text)
 
@@ -118,7 +118,7 @@ def list_allowed() -> list[dict[str, Any]]:
     """
     allowed_items = [{"owner": one["name"], "allowed": one["allowed"]} for one in _read_owners()]
     for record in sorted(_record_folder().glob("*.json")):
-        with suppress(OSError, ValueError, KeyError):
+        with suppress(OSError, ValueError, KeyError, TypeError):
             allowed_file = json.loads(_require_private(record).read_bytes())
             allowed_items += (
                 [{"file": allowed_file["file"], "allowed": allowed_file["allowed"]}] if "file" in allowed_file else []
@@ -187,10 +187,11 @@ def _record_file(file: Path) -> Path:
 
 def _read_owners() -> list[dict[str, Any]]:
     try:
-        return list(json.loads(_require_private(_record_folder() / "owners").read_bytes())["owners"])
+        owners = json.loads(_require_private(_record_folder() / "owners").read_bytes())["owners"]
+        return [{"uid": int(one["uid"]), "name": str(one["name"]), "allowed": one["allowed"]} for one in owners]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         raise HpcrunError(
             f"{_record_folder() / 'owners'} cannot be read", hint="remove it, and allow the users again"
         ) from None

@@ -103,7 +103,7 @@ def wrap_steps(model: keras.Model) -> None:
 
 
 def _wrap_train_function(model: keras.Model) -> None:
-    """Let a model wrap its training function, which Keras calls on all ranks in the same order."""
+    """Wrap a model's training function: skip batches, measure waits for data, and keep the ranks in the same step."""
     original_make_train_function, training_state, backend = (
         model.make_train_function,
         model.training_state,

@@ -105,7 +105,7 @@ def find_diagnoses(name: str, facts: JobFacts, *, is_healthy: bool = False) -> l
 def _find_matches(
     name: str, facts: JobFacts, *, is_healthy: bool, warnings: bool
 ) -> list[tuple[Signature, list[Match]]]:
-    """Return the signatures that match, without general signatures after the first match that is more than a hint."""
+    """Return the matching signatures; after a match that is more than a hint, leave out most general signatures."""
     matched_signatures: list[tuple[Signature, list[Match]]] = []
     texts = [
         LogText(log, log.full_text, find_patterns(name, log.full_condensed))

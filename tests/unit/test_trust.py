@@ -367,6 +367,20 @@ def test_records_of_permissions_are_private(cli, shared, monkeypatch):
     assert stat.S_IMODE(paths.user_data_folder("allowed").stat().st_mode) == 0o700
 
 
+@pytest.mark.parametrize("text", ["[]", "3", '{"owners": 3}', '{"owners": [3]}', '{"owners": [{"uid": "x"}]}', "{"])
+def test_an_invalid_record_of_permissions_is_one_error_or_none(cli, shared, monkeypatch, text):
+    change_owner(shared / "ours.toml", monkeypatch)
+    cli("site", "allow", "ours", "--yes")
+    folder = paths.user_data_folder("allowed")
+    for record in folder.glob("*.json"):
+        record.write_text(text)
+    assert cli("site", "allow", "--list")[0] == 0
+    refused(cli, "you have not allowed it")
+    (folder / "owners").write_text(text)
+    code, _, err = cli("site", "allow", "--list")
+    assert (code, "owners cannot be read" in err, "HINT: remove it" in err) == (2, True, True), err
+
+
 @pytest.mark.parametrize("given", ["mode", "owner"])
 def test_a_cache_that_others_can_write_is_not_read(shared, monkeypatch, given):
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared))

@@ -73,7 +73,7 @@ class Images:
 
 def load(args: argparse.Namespace) -> tuple[Images, Images]:
     """Return training and validation images; validation gets a fifth of the digits, or random images."""
-    draw = np.random.default_rng(args.seed)
+    rng = np.random.default_rng(args.seed)
     dataset = args.dataset or {"lenet5": "digits", "resnet50": "synthetic"}[args.model]
     if dataset == "digits":
         from sklearn.datasets import load_digits
@@ -81,13 +81,13 @@ def load(args: argparse.Namespace) -> tuple[Images, Images]:
         digits = load_digits()
         x = np.kron(digits.images * 15.9, np.ones((1, 3, 3)))  # (1797, 24, 24): each pixel becomes 3 x 3
         x = np.pad(x, [(0, 0), (2, 2), (2, 2)])[..., np.newaxis].astype("float32")  # (1797, 28, 28, 1)
-        order = draw.permutation(len(x))
+        order = rng.permutation(len(x))
         x, y, classes = x[order], digits.target[order].astype("int64"), 10
     else:
         size, channels, classes = (28, 1, 10) if args.model == "lenet5" else (args.image_size, 3, 1000)
         count = args.samples * 6 // 5
-        y = draw.integers(classes, size=count)  # (n,)
-        x = draw.uniform(0, 255, size=(count, size, size, channels)).astype("float32")  # (n, 28, 28, 1)
+        y = rng.integers(classes, size=count)  # (n,)
+        x = rng.uniform(0, 255, size=(count, size, size, channels)).astype("float32")  # (n, 28, 28, 1)
     held_out_samples = len(x) // (5 if dataset == "digits" else 6)
     return Images(x[held_out_samples:], y[held_out_samples:], classes), Images(
         x[:held_out_samples], y[:held_out_samples], classes

@@ -160,7 +160,7 @@ def _whole_batch(batch: Data) -> Shard:
 
 
 def set_options(shards: tf.data.Dataset) -> tf.data.Dataset:
-    """Set the options of a pipeline of shards; the last step of the pipeline."""
+    """Set the options of a pipeline of shards; call this last."""
     options = tf.data.Options()
     # The autotuner's thread competed with the ranks for cores, and ran for up to 17 s after training.
     options.autotune.enabled = False

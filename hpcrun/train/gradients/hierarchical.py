@@ -25,7 +25,7 @@ class HierarchicalAllReduce(AllReduce):
         comm: An MPI communicator of the participating ranks. Collective.
         hosts: Each rank's host, in rank order; `has_equal_host_sizes` must be true.
         call: `call_blocking` or `call_polling`, which calls a collective and waits for its end.
-        across: Class of the allreduce between hosts.
+        inter_host_allreduce: Class of the allreduce between hosts.
     """
 
     def __init__(
@@ -33,12 +33,12 @@ class HierarchicalAllReduce(AllReduce):
         comm: Comm,
         hosts: Sequence[Hashable],
         call: Call = call_blocking,
-        host_allreduce: type[AllReduce] = AllReduce,
+        inter_host_allreduce: type[AllReduce] = AllReduce,
     ) -> None:
         super().__init__(comm, call)
         local_ranks = [hosts[:rank].count(host) for rank, host in enumerate(hosts)]  # index of each rank on its host
         self.local = comm.Split(hosts.index(hosts[comm.rank]))
-        self.across = host_allreduce(comm.Split(local_ranks[comm.rank]), call)
+        self.across = inter_host_allreduce(comm.Split(local_ranks[comm.rank]), call)
         self._counterparts = [
             rank for rank, local_rank in enumerate(local_ranks) if local_rank == local_ranks[comm.rank]
         ]
