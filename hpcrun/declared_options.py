@@ -164,7 +164,7 @@ def map_option_names(name: str, table: Mapping[str, Mapping[str, Any]]) -> dict[
             raise HpcrunError(
                 f"{name}: its option --{option} has invalid aliases: {aliases!r}", hint='aliases = ["lr"]'
             )
-        for spelling in dict.fromkeys((option, option.replace("-", "_"), *aliases)):
+        for spelling in dict.fromkeys(form for each in (option, *aliases) for form in (each, each.replace("-", "_"))):
             if options_by_name.setdefault(spelling, option) != option:
                 message = f"{name}: --{spelling} names two options, --{options_by_name[spelling]} and --{option}"
                 raise HpcrunError(message, hint="rename one of them, or remove the alias")

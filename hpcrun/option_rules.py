@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError, closest_match, pluralize
@@ -145,9 +146,12 @@ def require_in_range(name: str, option: str, declaration: Mapping[str, Any], val
         condition: The condition under which the limits apply, for the message.
 
     Raises:
-        HpcrunError: The number is too small or too large.
+        HpcrunError: The number is too small or too large, NaN or infinite.
     """
     minimum, maximum = declaration.get("min"), declaration.get("max")
+    if isinstance(value, float) and not isfinite(value) and (minimum, maximum) != (None, None):
+        message = f"{name}: --{option}={value}: must be a finite number"
+        raise HpcrunError(message, hint=f"hpcrun workload show {name} lists its options")
     if value is None or not ((minimum is not None and value < minimum) or (maximum is not None and value > maximum)):
         return
     limits = {"at least": minimum, "at most": maximum}

@@ -38,7 +38,8 @@ class Data:
         unless: A flag with which the program needs no data.
         file: A file in the data folder that the program needs under the condition ``file_for``.
         file_for: An option and its value, such as dataset=mnist, with which the program needs ``file``.
-        layouts: Patterns of names, such as train-*-of-*, of which at least one must match in the data folder.
+        layouts: Patterns of names, such as train-*-of-*, of which at least one must match in the data folder; a layout
+            of several patterns, such as train + val*, needs all of them.
     """
 
     option: str
@@ -126,7 +127,8 @@ def find_missing_data(
         hint = f"{command} --{data.file_for} --{data.option}=FOLDER, or omit --{data.file_for}"
         return HpcrunError(message, hint=hint)
     if fault and fault.startswith(_NO_LAYOUT):
-        hint = f"hpcrun data build {folder_name} RECORDS makes shards of its images, for --{data.option}=RECORDS"
+        command = f"hpcrun data build {folder_name} RECORDS --validation 0.1"
+        hint = f"{command} makes shards of its images, for --{data.option}=RECORDS"
     return HpcrunError(f"{program.name}: {name_source}={folder_name}: {fault}", hint=hint) if fault else None
 
 
@@ -195,7 +197,10 @@ def _find_fault(data: Data, folder: Path, shared_path: Path | None) -> str:
         return ""
     if not names:
         return "the folder is empty"
-    has_layout = not data.layouts or any(fnmatchcase(name, pattern) for name in names for pattern in data.layouts)
+    has_layout = not data.layouts or any(
+        all(any(fnmatchcase(name, pattern) for name in names) for pattern in layout.split(" + "))
+        for layout in data.layouts
+    )
     return "" if has_layout else f"{_NO_LAYOUT} {', '.join(data.layouts)}"
 
 

@@ -85,7 +85,7 @@ def _finish(dataset: Dataset, out: Path, options: Options, results: list[ShardRe
     """Write the files that describe a data set whose shards are complete."""
     description = _describe(dataset, options, results)
     skipped_lines = [line for result in results for line in result.skipped]
-    (out / LABELS).write_text("".join(f"{name}\n" for name in dataset.labels))
+    (out / LABELS).write_text("".join(f"{name}\n" for name in dataset.labels), errors="surrogateescape")
     (out / SKIPPED).write_text(
         "".join(f"{path}\t{reason}\n" for path, reason in skipped_lines), errors="surrogateescape"
     )
@@ -125,7 +125,10 @@ def _identify(dataset: Dataset, options: Options) -> str:
             if source.content is not None:
                 digest.update(source.content)
             else:
-                file_stat = os.stat(source.file)  # noqa: PTH116 - millions of paths
+                try:
+                    file_stat = os.stat(source.file)  # noqa: PTH116 - millions of paths
+                except OSError:  # a link without its target
+                    file_stat = os.lstat(source.file)
                 digest.update(
                     repr((source.file, file_stat.st_size, file_stat.st_mtime_ns)).encode(errors="surrogateescape")
                 )
@@ -139,7 +142,10 @@ def _lock(out: Path) -> Iterator[TextIO]:
     has_journal = (out / JOURNAL).exists()
     entries = sorted(entry.name for entry in out.iterdir())
     if entries and not has_journal:
-        raise HpcrunError(f"{out} is not empty: it has {entries[0]}", hint="give a new or empty folder for the shards")
+        hint = "give a new or empty folder for the shards"
+        if DESCRIPTION in entries:
+            raise HpcrunError(f"{out} has a complete data set already", hint=f"hpcrun data info {out} shows it; {hint}")
+        raise HpcrunError(f"{out} is not empty: it has {entries[0]}", hint=hint)
     with (out / JOURNAL).open("a+") as journal:
         try:
             fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)

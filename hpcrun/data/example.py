@@ -62,7 +62,9 @@ def encode_example(features: Mapping[str, Value]) -> bytes:
         values = [value] if isinstance(value, int | str | bytes) else list(value)
         feature = example.features.feature[name]
         if values and isinstance(values[0], str | bytes):
-            feature.bytes_list.value.extend(item.encode() if isinstance(item, str) else item for item in values)
+            feature.bytes_list.value.extend(
+                item.encode(errors="surrogateescape") if isinstance(item, str) else item for item in values
+            )
         elif values and isinstance(values[0], int):
             feature.int64_list.value.extend(values)
         elif values:

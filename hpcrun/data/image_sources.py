@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shlex
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,7 +142,7 @@ def list_images(folder: Path, names: Sequence[str]) -> list[ImageSource]:
         names: Class names in the order of their labels; the first class has label 1.
 
     Raises:
-        HpcrunError: A subfolder is not in `names`, or there are no files.
+        HpcrunError: A subfolder is not in `names` or cannot be read, or there are no files.
     """
     if unknown := sorted(set(class_names(folder)) - set(names)):
         raise HpcrunError(
@@ -149,10 +151,23 @@ def list_images(folder: Path, names: Sequence[str]) -> list[ImageSource]:
         )
     images: list[ImageSource] = []
     for label, name in enumerate(names, 1):
+        if (folder / name).is_dir():
+            _require_readable(folder / name)
         for file in sorted((folder / name).rglob("*")):
             path = file.relative_to(folder)
-            if file.is_file() and not any(part.startswith(".") for part in path.parts):
+            if any(part.startswith(".") for part in path.parts):
+                continue
+            if file.is_dir():
+                _require_readable(file)
+            elif file.is_file() or file.is_symlink():  # a link without its target is skipped later, with the reason
                 images += [ImageSource(str(file), str(path), label, name)]
     if not images:
         raise HpcrunError(f"there are no images in {folder}/<class>/", hint=f"for example {folder}/roses/image1.jpg")
     return images
+
+
+def _require_readable(folder: Path) -> None:
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise HpcrunError(
+            f"{folder}: permission denied", hint=f"chmod u+rx {shlex.quote(str(folder))}, or move it away"
+        )

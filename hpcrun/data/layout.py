@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -40,14 +41,26 @@ def find_shards(folder: Path) -> dict[str, list[Path]]:
             raise HpcrunError(f"{folder} has shards of {split} of {' and of '.join(map(str, sorted(counts)))} in all")
         count = counts.pop()
         if missing := [shard_name(split, k, count) for k in range(count) if (count, k) not in files]:
+            is_part = re.fullmatch(r"worker_\d+_of_\d+", folder.name)
+            hint = "run the same hpcrun data build again: it resumes the build"
+            part_hint = f"hpcrun data split wrote this part for other programs; hpcrun reads {folder.parent}"
             raise HpcrunError(
                 f"{folder} lacks {len(missing)} of {count} shards: {', '.join(missing[:3])}",
-                hint="run the same hpcrun data build again: it resumes the build",
+                hint=part_hint if is_part else hint,
             )
     return {split: list(files.values()) for split, files in shards.items()}
+
+
+def count_images(folder: Path, split: str) -> int | None:
+    """Return the number of images of a split when it was built; None if that is not recorded."""
+    try:
+        count = json.loads((folder / DESCRIPTION).read_bytes())["splits"][split]["images"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return count if isinstance(count, int) else None
 
 
 def read_labels(folder: Path) -> list[str]:
     """Return the class names, beginning with label 1; an empty list if the data set has no file of labels."""
     file = folder / LABELS
-    return file.read_text(errors="replace").splitlines() if file.is_file() else []
+    return file.read_text(errors="backslashreplace").splitlines() if file.is_file() else []

@@ -79,7 +79,7 @@ def read_records(file: Path, offset: int = 0) -> Iterator[tuple[int, bytes]]:
             length, checksum = _HEADER.unpack(header)
             if masked_checksum(header[:8]) != checksum or length > _MAX_RECORD_BYTES:
                 cause = "it is compressed with gzip" if header[:2] == b"\x1f\x8b" else "no TFRecord begins here"
-                raise RecordError(file, offset, f"the checksum of its length is wrong: {cause}")
+                raise RecordError(file, offset, f"the checksum of its length is wrong: {cause}, nor after it")
             content, checksum_bytes = stream.read(length), stream.read(_CHECKSUM.size)
             if len(checksum_bytes) < _CHECKSUM.size:
                 raise RecordError(file, offset, f"the file ends after {len(content)} of its {length} bytes")

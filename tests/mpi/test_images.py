@@ -53,6 +53,9 @@ def folder(tmp_path_factory):
     damage(copy(folder, "damaged", index=False) / second, places[2] + 100)
     (copy(folder, "labels", index=False) / "labels.txt").write_text("roses\n")
     (copy(folder, "indexed labels") / "labels.txt").write_text("roses\n")
+    (copy(folder, "empty") / second).write_bytes(b"")
+    whole = (folder / "records" / second).read_bytes()
+    (copy(folder, "short") / second).write_bytes(whole[: places[4]])
     unnamed = copy(folder, "unnamed")  # tulips are label 2, and all are damaged
     (unnamed / "labels.txt").unlink()
     for shard in find_shards(unnamed)["train"]:
@@ -77,9 +80,12 @@ def check(folder, results):
             r"train-0000\d-of-00002: record at byte \d+: label 2 is not one of 1 to 1, the lines", errors[name]
         )
     assert f"{folder}/damaged/{shard}: record at byte" in errors["scan"]
+    assert errors["empty"].startswith(f"{folder}/empty/{shard}: the shard is empty")
+    assert errors["short"].startswith(f"{folder}/short: the shards of train have 10 undamaged records of 12")
     assert found["failed"] == 0
     assert (found["same batches"], found["own images read"]) == (True, 12)  # each once in five epochs
-    assert found["good"] == {"damaged": 11, "changed": 11, "photos": 11, "labels": 6, "indexed labels": 6, "unnamed": 6}
+    good = {"damaged": 11, "changed": 11, "photos": 11, "labels": 6, "indexed labels": 6, "unnamed": 6}
+    assert found["good"] == {**good, "empty": 6, "short": 10}
     assert found["names of good"] == ["1"]
     return found
 
@@ -101,7 +107,7 @@ def test_one_rank_and_three_read_the_same_batches(folder):
     assert f"{folder}/changed/train-00001-of-00002: record at byte" in changed
     assert "its checksum is wrong" in changed
     assert f"{folder}/photos/train/roses/0.jpg: not an image that TensorFlow decodes" in photos
-    assert three.stderr.count("WARNING: 1 damaged image left out:") == 3
+    assert three.stderr.count("WARNING: 1 damaged image left out:") == 4
     digests = found["digests"]
     assert all(first != second for first, second in digests.values())  # another order and other random numbers
     assert len({first for first, _ in digests.values()}) == len(digests) - 1

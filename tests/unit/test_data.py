@@ -19,7 +19,7 @@ from PIL import Image
 
 from hpcrun.data.example import decode_example, encode_example
 from hpcrun.data.info import sample_image
-from hpcrun.data.layout import find_shards
+from hpcrun.data.layout import find_shards, read_labels
 from hpcrun.data.shard_files import read_shard
 from hpcrun.data.tfrecord import read_records
 from tests.waiting import wait_until
@@ -131,6 +131,34 @@ def test_damaged_files_are_listed_and_left_out(photos, cli):
         "tulips/notes.txt": "not an image that Pillow reads",
     }
     assert len(records(photos.parent / "out")) == 30
+
+
+def test_names_of_any_bytes_are_kept_and_links_without_a_target_listed(photos, cli):
+    name = os.fsdecode(b"caf\xe9")
+    (photos / name).mkdir()
+    draw(1).save(photos / name / f"{name}.jpg")
+    (photos / "roses/link.jpg").symlink_to("nowhere.jpg")
+    assert cli("data", "build", "photos", "out")[0] == 0
+    out = photos.parent / "out"
+    assert b"caf\xe9" in (out / "labels.txt").read_bytes().splitlines()
+    assert [b"caf\xe9.jpg"] in [features["image/filename"] for features in records(out)]
+    assert (out / "skipped.txt").read_text().splitlines() == ["photos/roses/link.jpg\tNo such file or directory"]
+    assert read_labels(out) == ["caf\\xe9", "roses", "tulips"]
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root reads all folders")
+def test_a_folder_that_cannot_be_read_is_an_error(photos, cli):
+    (photos / "tulips").chmod(0)
+    code, _, err = cli("data", "build", "photos", "out")
+    (photos / "tulips").chmod(0o755)
+    assert (code, "photos/tulips: permission denied\nHINT: chmod u+rx" in err) == (2, True)
+
+
+def test_the_folder_of_one_worker_is_named_as_a_part(photos, cli):
+    assert cli("data", "build", "photos", "out", "--shards", "4")[0] == 0
+    assert cli("data", "split", "out", "2")[0] == 0
+    code, _, err = cli("data", "info", "out/worker_0_of_2")
+    assert (code, "HINT: hpcrun data split wrote this part for other programs; hpcrun reads out\n" in err) == (2, True)
 
 
 def test_a_build_without_any_image_fails(tmp_path, cli, monkeypatch):

@@ -189,7 +189,7 @@ def test_a_hint_names_what_to_do_instead_of_a_value():
 
 @pytest.mark.parametrize("argv", [
     ["--image-size", "31"], ["--batch-size", "0"], ["--arch", "inception_v3", "--image-size", "74"], ["--arch", "x"],
-    ["--xla", "--sync-batch-norm"], ["--label-smoothing", "1"],
+    ["--xla", "--sync-batch-norm"], ["--label-smoothing", "1"], ["--lr", "nan"], ["--learning-rate=inf"], ["--ema=nan"],
 ])  # fmt: skip
 def test_resnet50_refuses_wrong_values_before_the_queue(cli, argv):
     code, _, err = cli("submit", "resnet50", "--site", "slurm", "--dry-run", "--", "--synthetic-data", *argv)
@@ -215,3 +215,9 @@ def test_a_folder_with_the_name_of_a_bundled_workload_is_not_submitted_without_a
     assert warning in cli("submit", "lenet5", "--site", "slurm", "--dry-run")[2]
     assert warning in cli("submit", "lenet5", "--site", "slurm", "--dry-run", "--sweep", "batch-size=32,64")[2]
     assert warning not in cli("submit", "./lenet5", "--site", "slurm", "--dry-run")[2]
+
+
+def test_options_of_other_programs_are_accepted_with_underscores(cli):
+    words = ("--model_arch=resnet50", "--batch_size=64", "--train_epochs=2")
+    _, out, err = cli("submit", "resnet50", "--site", "slurm", "--dry-run", "--", "--synthetic-data", *words)
+    assert "train.py --synthetic-data --arch=resnet50 --batch-size=64 --train-epochs=2" in out, err

@@ -46,7 +46,8 @@ def test_dry_run_only_warns(submit):
     (["--", "--data-dir", "{}/records"], ""),
 ])  # fmt: skip
 def test_data_that_nodes_may_have_are_not_refused(submit, isolated_home, argv, site):
-    (isolated_home / "records/train").mkdir(parents=True)
+    for split in ("train", "validation"):
+        (isolated_home / "records" / split).mkdir(parents=True)
     argv = [word.format(isolated_home) for word in argv]
     code, err, submitted = submit("resnet50", *argv, site=site)
     assert (code, submitted) == (0, True), err
@@ -58,7 +59,8 @@ def test_data_that_nodes_may_have_are_not_refused(submit, isolated_home, argv, s
     (["--sweep", "data-dir={}/records,{}/imagenet"], "", "--data-dir"),
 ])  # fmt: skip
 def test_folder_that_a_shared_file_system_lacks_is_refused(submit, isolated_home, argv, site, source):
-    (isolated_home / "records/train").mkdir(parents=True)
+    for split in ("train", "validation"):
+        (isolated_home / "records" / split).mkdir(parents=True)
     argv = [word.format(isolated_home, isolated_home) for word in argv]
     code, err, submitted = submit("resnet50", *argv, site=site.format(isolated_home))
     assert (code, submitted) == (2, False)
@@ -79,8 +81,12 @@ def test_a_folder_of_images_that_is_not_a_data_set_is_refused(submit, isolated_h
     (isolated_home / "photos/cat").mkdir(parents=True)
     code, err, submitted = submit("resnet50", "--", "--data-dir", str(isolated_home / "photos"))
     assert (code, submitted) == (2, False)
-    assert "photos: the folder has none of train-*-of-*, train\n" in err
-    assert f"HINT: hpcrun data build {isolated_home}/photos RECORDS makes shards of its images" in err
+    assert "photos: the folder has none of train-*-of-* + validation-*-of-*, train + val*, train + test\n" in err
+    assert f"HINT: hpcrun data build {isolated_home}/photos RECORDS --validation 0.1 makes shards" in err
+    (isolated_home / "photos/train").mkdir()
+    assert submit("resnet50", "--", "--data-dir", str(isolated_home / "photos"))[0] == 2
+    (isolated_home / "photos/val").mkdir()
+    assert submit("resnet50", "--", "--data-dir", str(isolated_home / "photos"))[0] == 0
 
 
 def test_job_on_this_host_needs_its_folder_here(cli):

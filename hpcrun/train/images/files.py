@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,4 +77,5 @@ def list_files(folder: Path, split: str) -> tuple[list[str], np.ndarray[Any, Any
     names = class_names(train_path or split_path)
     images = shuffle(list_images(split_path, names))
     labels = np.array([image.label - 1 for image in images], np.int64)
-    return [image.name for image in images], labels, list(names)
+    printable_names = [os.fsencode(name).decode(errors="backslashreplace") for name in names]
+    return [image.name for image in images], labels, printable_names

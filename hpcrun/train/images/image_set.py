@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from hpcrun.data.index import load_index
-from hpcrun.data.layout import find_shards, read_labels
+from hpcrun.data.layout import count_images, find_shards, read_labels
 from hpcrun.data.small_sets import find_cifar10
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import record_error
@@ -22,7 +22,13 @@ from hpcrun.train.images.damage import find_undamaged, gather_problems, record_r
 from hpcrun.train.images.decoding import Decoder
 from hpcrun.train.images.files import ImageFiles, list_files, split_folder
 from hpcrun.train.images.memory_records import SourceRecords
-from hpcrun.train.images.records import Records, find_wrong_labels, has_class, scan_shards
+from hpcrun.train.images.records import (
+    Records,
+    find_wrong_labels,
+    has_class,
+    require_all_records,
+    scan_shards,
+)
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import on_rank_0
 from hpcrun.train.ranks.world import world
@@ -172,6 +178,7 @@ def read_split(folder: str | os.PathLike[str], split: str, *, limit: int = 0, sk
         index, names = listing["index"], listing["names"]
         if index is None:
             index = scan_shards(files, len(names), skip_bad=skip_bad)
+            require_all_records(folder, split, len(index), listing["records"], skip_bad=skip_bad)
         elif problems := list(find_wrong_labels(files, index, len(names))):
             gather_problems(problems if world().rank == 0 else [], skip_bad=skip_bad)
             index = index[has_class(index["label"], len(names))]
@@ -230,4 +237,10 @@ def _list_split_images(folder: Path, split: str) -> Any:
             hint="hpcrun data build IMAGES FOLDER --validation 0.1 writes shards of both splits",
         )
     files = shards[split]
-    return {"files": [file.name for file in files], "index": load_index(files, split), "names": read_labels(folder)}
+    index, names = load_index(files, split), read_labels(folder)
+    return {
+        "files": [one.name for one in files],
+        "index": index,
+        "names": names,
+        "records": count_images(folder, split),
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import numpy as np
 from hpcrun.data.example import decode_example
 from hpcrun.data.index import FIELDS
 from hpcrun.data.tfrecord import RecordError, read_record, read_records
+from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
 from hpcrun.train.images.damage import check_image, gather_problems
 from hpcrun.train.ranks.collectives import checked_allgather
@@ -122,6 +124,9 @@ def scan_shards(files: Sequence[Path], classes: int, *, skip_bad: bool) -> Array
 def _scan_shard(file: Path, classes: int) -> Iterator[tuple[int, int, int] | str]:
     """Yield label, offset and length of each record; an error message for a damaged record."""
     scan_offset: int | None = 0
+    if file.exists() and not file.stat().st_size:
+        yield f"{file}: the shard is empty"
+        return
     while scan_offset is not None:
         try:
             for offset, data in read_records(file, scan_offset):
@@ -147,6 +152,28 @@ def _scan_record(data: bytes, classes: int, file: Path, offset: int) -> tuple[in
     if not has_class(label, classes):
         return f"{file}: record at byte {offset}: {_explain_label(label, classes)}"
     return label, offset, len(data)
+
+
+def require_all_records(folder: Path, split: str, found: int, expected: int | None, *, skip_bad: bool) -> None:
+    """Refuse shards with fewer records than their data set had when it was built; all ranks must call this.
+
+    Args:
+        folder: The folder of the data set.
+        split: The split of the shards.
+        found: The number of undamaged records in the shards.
+        expected: The number of records when the data set was built; None if unknown.
+        skip_bad: Whether to print a warning on rank 0 instead.
+
+    Raises:
+        HpcrunError: Records are missing, and `skip_bad` is false.
+    """
+    if expected is None or found >= expected:
+        return
+    message = f"{folder}: the shards of {split} have {found} undamaged records of {expected}"
+    if not skip_bad:
+        raise HpcrunError(message, hint="copy or build them again; hpcrun data info DIR shows which shards are shorter")
+    if world().rank == 0:
+        print(f"WARNING: {message}", file=sys.stderr)
 
 
 def find_wrong_labels(files: Sequence[Path], index: Array, classes: int) -> Iterator[str]:

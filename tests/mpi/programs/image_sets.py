@@ -62,10 +62,12 @@ found["errors"] = {
     "label": error(lambda: images.read_split(folder / "labels", "train")),
     "indexed label": error(lambda: images.read_split(folder / "indexed labels", "train")),
     "scan": error(lambda: images.read_split(folder / "damaged", "train")),
+    "empty": error(lambda: images.read_split(folder / "empty", "train")),
+    "short": error(lambda: images.read_split(folder / "short", "train")),
 }
 found["good"] = {
     source: len(images.read_split(folder / source, "train", skip_bad=True))
-    for source in ("damaged", "changed", "photos", "labels", "indexed labels", "unnamed")
+    for source in ("damaged", "changed", "photos", "labels", "indexed labels", "unnamed", "empty", "short")
 }
 found["names of good"] = images.read_split(folder / "unnamed", "train", skip_bad=True).names
 
