@@ -34,6 +34,12 @@ GROUP_BYTES = 2**20
 """Bytes of codes that are sent together, while the next layers are encoded."""
 
 
+def bits_per_number(ranks: int) -> tuple[float, float]:
+    """Return how many bits a rank sends for each number: its codes to all ranks; or shards of codes, and their sums."""
+    sum_bits = WORD_BITS / values_per_word(2 * ranks + 1)
+    return 2.0 * (ranks - 1), (2 + sum_bits) * (ranks - 1) / ranks
+
+
 class TernaryAllReduce(LayerwiseAllReduce):
     """Allreduce of float32 gradients as ternary numbers.
 
@@ -47,9 +53,8 @@ class TernaryAllReduce(LayerwiseAllReduce):
         self.clip_factor = read_number("HPCRUN_CLIP_FACTOR", 2.5, "standard deviations", "2.5, or 0 for no clipping")
         self.seed = int(read_number("HPCRUN_COMPRESSION_SEED", 0, "", "0"))
         self.codes = load_codes()
-        base = 2 * comm.size + 1
-        sharded_bits = (comm.size - 1) / comm.size * (2 + WORD_BITS / values_per_word(base))  # sent for each number
-        self._sends_all_codes = (comm.size - 1) * 2 <= sharded_bits
+        gathered_bits, sharded_bits = bits_per_number(comm.size)
+        self._sends_all_codes = gathered_bits <= sharded_bits
 
     def sum_layers(self, layout: Layout) -> None:
         """Replace all layers by their sums over the ranks, and update the residuals. Collective."""
