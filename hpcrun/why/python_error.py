@@ -14,7 +14,7 @@ _EXIT_MESSAGE = re.compile(r"^SystemExit: .*[A-Za-z]{3}")
 _PARENT_PROCESS_MESSAGE = re.compile(
     r"Horovod detected that one or more processes exited|Engine (?:core initialization failed|process failed to start)"
     r"|(?:Cluster|Nanny|Worker) failed to start|Exception in \w+ thread|See (?:the )?root cause above"
-    r"|DataLoader worker \(pid\S* [\d, ]+\) (?:exited|is killed)"
+    r"|DataLoader worker \(pid\S* [\d, ]+\) (?:exited|is killed)|-- Process \d+ terminated with the following error"
 )
 _LOST_PEER = re.compile(
     r"DistBackendError|NCCL (?:error|communicator)|Connection closed by peer|HorovodInternalError"
