@@ -211,7 +211,7 @@ def test_data_that_only_nodes_have_are_not_refused(tmp_path, fake_slurm, cli):
     (["images", "labels"], ("--data-dir", "./records"), "--data-dir ./records"),
 ])  # fmt: skip
 def test_a_workload_reads_its_staged_data(site, tmp_path, stage_in, args, expected):
-    for name in (*stage_in, "records/train"):
+    for name in (*stage_in, "records/train", "records/validation"):
         (tmp_path / name).mkdir(parents=True)
     planned = plan(*args, site=site, target="resnet50", stage_in=stage_in)
     assert planned.script.endswith(f"/train.py {expected}\n")
