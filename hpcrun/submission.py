@@ -139,6 +139,8 @@ def create(plan: Plan) -> Run:
     Raises:
         HpcrunError: The run directory cannot be created, or software or data that the job needs are missing.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     job_software.require_software(plan.spec)
     if plan.missing_data:
         raise plan.missing_data
@@ -146,7 +148,9 @@ def create(plan: Plan) -> Run:
     if not find_scheduler(plan.spec.scheduler).has_queue:
         plan_checks.require_launcher(plan.spec)
     files = plan.snapshot.list_files() if plan.snapshot else []
-    run = run_creation.create_run(plan.spec, plan.script)
+    with ThreadPoolExecutor(1) as pool:
+        code_state = pool.submit(provenance.read_code_state, plan.code)  # git runs while the files are written
+        run = run_creation.create_run(plan.spec, plan.script)
     if plan.snapshot:
         try:
             plan.snapshot.copy_files(files, plan.spec.directory)
@@ -155,7 +159,7 @@ def create(plan: Plan) -> Run:
             raise
     earlier_run = plan.copied.parent if plan.copied else None
     provenance.write_provenance(
-        run.directory, plan.loaded_site, plan.code, earlier_run=earlier_run, secrets=plan.spec.secrets
+        run.directory, plan.loaded_site, code_state.result(), earlier_run=earlier_run, secrets=plan.spec.secrets
     )
     return run
 

@@ -20,10 +20,30 @@ FOLDER = "provenance"
 """The folder in a run directory that contains the provenance."""
 
 
+def read_code_state(code_folder: Path) -> tuple[dict[str, Any], bytes] | None:
+    """Return the state and the diff of the repository that contains the user's code.
+
+    Errors are ignored, so that they do not prevent the submission.
+
+    Args:
+        code_folder: The folder of the user's code.
+
+    Returns:
+        The result of `hpcrun.provenance.git_state.read_git_state`; None without a repository.
+    """
+    from hpcrun.git import find_repository
+    from hpcrun.provenance.git_state import read_git_state
+
+    with suppress(Exception):  # such as a damaged repository
+        if repository := find_repository(code_folder):
+            return read_git_state(repository)
+    return None
+
+
 def write_provenance(
     run_dir: Path,
     loaded_site: LoadedSite,
-    code_folder: Path,
+    code_state: tuple[dict[str, Any], bytes] | None,
     *,
     earlier_run: Path | None = None,
     secrets: Sequence[str] = (),
@@ -35,14 +55,11 @@ def write_provenance(
     Args:
         run_dir: The run directory.
         loaded_site: The site.
-        code_folder: The folder of the user's code.
+        code_state: The result of `read_code_state`.
         earlier_run: The run directory whose snapshot this run reuses: its code records are copied.
         secrets: The job's secrets, which its code may contain.
     """
-    from hpcrun.git import find_repository
-    from hpcrun.provenance import git_state
-
-    with suppress(Exception):  # such as a full disk, a damaged repository, or an error of git
+    with suppress(Exception):  # such as a full disk
         folder = run_dir / FOLDER
         permissions.make_folder(folder)
         values = {key: {"value": value, "from": origin} for key, value, origin in loaded_site.list_values()}
@@ -53,8 +70,8 @@ def write_provenance(
             for name in ("git.json", "code.diff"):
                 with suppress(FileNotFoundError):
                     write_atomically(folder / name, (earlier_run / FOLDER / name).read_bytes())
-        elif repository := find_repository(code_folder):
-            state, diff = git_state.read_git_state(repository)
+        elif code_state:
+            state, diff = code_state
             text = diff.decode(errors="surrogateescape")
             if (masked_text := mask_known(mask_code(text), secrets)) != text:
                 state["notes"].append("possible secrets are replaced by *** in code.diff")

@@ -220,7 +220,7 @@ def test_site_values_are_recorded_with_their_origin(submitted, isolated_home):
 
 
 def test_an_unwritable_run_directory_does_not_fail_the_job(tmp_path):
-    write_provenance(tmp_path / "not-there", loader.load_site("local"), tmp_path)
+    write_provenance(tmp_path / "not-there", loader.load_site("local"), None)
 
 
 def test_the_job_records_modules_and_packages(cli, monkeypatch):
