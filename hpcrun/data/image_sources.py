@@ -14,7 +14,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 TRAIN_FOLDERS, VALIDATION_FOLDERS = ("train",), ("validation", "val", "valid", "test")
 _SEED = 12345
@@ -73,7 +73,13 @@ class Dataset:
     labels: tuple[str, ...]
 
 
-def find_images(folder: Path, *, validation: float = 0.0, labels: Sequence[str] = ()) -> Dataset:
+def find_images(
+    folder: Path,
+    *,
+    validation: float = 0.0,
+    labels: Sequence[str] = (),
+    report: Callable[[str], None] = lambda _line: None,
+) -> Dataset:
     """Return the images of a folder with one subfolder per class, in a reproducible random order.
 
     Subfolders ``train`` and ``validation`` (or ``val``, ``valid``, ``test``) with the same classes become the splits.
@@ -82,26 +88,42 @@ def find_images(folder: Path, *, validation: float = 0.0, labels: Sequence[str] 
         folder: Folder of the images.
         validation: Fraction of each class to use for validation, from 0 to below 1.
         labels: Class names in the order of their labels; empty: the names of the subfolders, sorted.
+        report: Function that is called with a line about a folder that is left out.
 
     Raises:
         HpcrunError: There are no images, or classes that are not in `labels`.
     """
     if not folder.is_dir():
         raise HpcrunError(f"{folder} is not a folder", hint="give a folder with one folder of images for each class")
-    folders = {entry.name: entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
-    train_folder = next((folders[name] for name in TRAIN_FOLDERS if name in folders), None)
-    validation_folder = next((folders[name] for name in VALIDATION_FOLDERS if name in folders), None)
-    if not (train_folder and validation_folder and len(folders) == 2):
-        names = tuple(labels) or class_names(folder)
-        return Dataset(_split_by_class(shuffle(list_images(folder, names)), validation), names)
+    split_folders = _find_split_folders(folder)
+    train_folder, *validation_folders = split_folders or [folder]
+    if not validation_folders:
+        names = tuple(labels) or class_names(train_folder)
+        return Dataset(_split_by_class(shuffle(list_images(train_folder, names)), validation), names)
+    validation_folder, *unused_folders = validation_folders
     if validation:
         raise HpcrunError(
             f"{folder} has the folders {train_folder.name} and {validation_folder.name} already",
             hint="leave out --validation, or give one of these folders",
         )
+    for unused_folder in unused_folders:
+        report(f"{unused_folder} is left out: {validation_folder.name} is the validation split")
     names = tuple(labels) or class_names(train_folder)
     splits = {"train": list_images(train_folder, names), "validation": list_images(validation_folder, names)}
     return Dataset({split: shuffle(images) for split, images in splits.items()}, names)
+
+
+def _find_split_folders(folder: Path) -> list[Path]:
+    """Return the folders of the splits, ``train`` first; empty if the subfolders of a folder are classes."""
+    subfolder_names = class_names(folder)
+    split_names = [name for name in (*TRAIN_FOLDERS, *VALIDATION_FOLDERS) if name in subfolder_names]
+    has_only_splits = len(split_names) == len(subfolder_names) and not set(split_names).isdisjoint(TRAIN_FOLDERS)
+    if not has_only_splits:
+        return []
+    split_folders = [folder / name for name in split_names]
+    for split_folder in split_folders:
+        _require_readable(split_folder)
+    return split_folders if all(map(class_names, split_folders)) else []
 
 
 def shuffle(images: list[ImageSource]) -> list[ImageSource]:

@@ -1,7 +1,8 @@
 """Conversion of image files to the content of records: JPEG in RGB, or raw pixels.
 
 PNG and CMYK files become JPEG in RGB of the highest quality, as in Inception's scripts (models/research/inception,
-build_image_data.py). JPEG files in RGB are stored unchanged.
+build_image_data.py). JPEG files in RGB are stored unchanged, unless their EXIF orientation rotates them: readers of
+records, as TensorFlow, ignore it.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import io
 import struct
 import warnings
+from contextlib import suppress
 
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from hpcrun.frozen import frozen
 
@@ -41,13 +43,14 @@ class EncodedImage:
     converted: str = ""
 
 
-def encode_image(content: bytes, *, resize: int = 0, raw: bool = False) -> EncodedImage:
+def encode_image(content: bytes, *, resize: int = 0, raw: bool = False, upright: bool = True) -> EncodedImage:
     """Convert the content of an image file to the encoded image of a record.
 
     Args:
         content: Content of a JPEG, PNG or other image file that Pillow reads.
         resize: Height and width in pixels of the result; 0 keeps the size of the image.
         raw: Whether to store pixels instead of a JPEG file.
+        upright: Whether to rotate and mirror the image as its EXIF orientation says.
 
     Raises:
         ValueError: The content is damaged, or not an image.
@@ -56,7 +59,9 @@ def encode_image(content: bytes, *, resize: int = 0, raw: bool = False) -> Encod
         with warnings.catch_warnings(), Image.open(io.BytesIO(content)) as image:
             warnings.simplefilter("ignore")  # hide warnings about metadata
             colour_mode_text = "" if image.mode == "RGB" else f" in {_COLOUR_MODES.get(image.mode, image.mode)}"
-            keep_bytes = image.format == "JPEG" and not colour_mode_text and not resize and not raw
+            is_rotated = upright and _has_orientation(image)
+            is_rgb_jpeg = image.format == "JPEG" and not colour_mode_text and not is_rotated
+            keep_bytes = is_rgb_jpeg and not resize and not raw
             height, width = image.height, image.width
             if keep_bytes:
                 # decode all data to 1/8 of height and width, which is faster and finds damage
@@ -64,10 +69,9 @@ def encode_image(content: bytes, *, resize: int = 0, raw: bool = False) -> Encod
             image.load()
             if keep_bytes:
                 return EncodedImage(content, height, width)
-            pixels = _convert_to_rgb(image)
-            original_format = (
-                "" if image.format == "JPEG" and not colour_mode_text else f"{image.format}{colour_mode_text}"
-            )
+            pixels = _convert_to_rgb(ImageOps.exif_transpose(image) if is_rotated else image)
+            rotation_text = " with an EXIF orientation" if is_rotated else ""
+            original_format = "" if is_rgb_jpeg else f"{image.format}{colour_mode_text}{rotation_text}"
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, struct.error, MemoryError) as error:
         raise ValueError(_describe_damage(content, error)) from None
     if resize:
@@ -80,6 +84,13 @@ def encode_image(content: bytes, *, resize: int = 0, raw: bool = False) -> Encod
 
 
 _COLOUR_MODES = {"L": "grey", "1": "black and white", "P": "a palette", "LA": "grey", "RGBA": "RGBA"}
+
+
+def _has_orientation(image: Image.Image) -> bool:
+    """Return whether an image has to be rotated or mirrored for display, as photos of phones do."""
+    with suppress(Exception):  # damaged metadata
+        return "exif" in image.info and image.getexif().get(ExifTags.Base.Orientation, 1) in range(2, 9)
+    return False
 
 
 def _convert_to_rgb(image: Image.Image) -> Image.Image:

@@ -110,7 +110,8 @@ def _source_path(source: ImageSource) -> str:
 def _encode(source: ImageSource, *, resize: int, raw: bool) -> EncodedImage:
     content = source.read()
     if source.shape is None:
-        return encode_image(content, resize=resize, raw=raw)
+        # images of ImageNet's archives are not rotated, because bounding boxes belong to the pixels as stored
+        return encode_image(content, resize=resize, raw=raw, upright=source.size is None)
     height, width, channels = source.shape
     return EncodedImage(content, height, width, channels, "RAW")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from hpcrun.workload import Workload
 
 
+_FIRST_BYTES = {".keras": b"PK\3\4", ".h5": b"\x89HDF"}
+"""First bytes of the files of Keras models, zip archives and HDF5 files, by suffix."""
+
+
 def find_run_or_file(word: str) -> Path:
     """Return the run directory or the model file that an argument names.
 
@@ -28,13 +33,27 @@ def find_run_or_file(word: str) -> Path:
         HpcrunError: The argument names no run or model, or several runs.
     """
     path = Path(paths.expand_user(word))
-    if path.suffix in {".keras", ".h5"}:
-        if not path.is_file():
-            raise HpcrunError(f"there is no model {word}", hint="or name a job: hpcrun status lists them")
+    if path.suffix in _FIRST_BYTES:
+        _require_model(path, word)
         return path.absolute()
     if ("/" in word or word == ".") and (path / "model.keras").is_file() and not (path / "job.json").exists():
         return path.resolve()
     return _select_run(word).directory
+
+
+def _require_model(file: Path, word: str) -> None:
+    """Require a file to be a Keras model, as far as its name and first bytes tell."""
+    if not file.is_file():
+        raise HpcrunError(f"there is no model {word}", hint="or name a job: hpcrun status lists them")
+    try:
+        with file.open("rb") as stream:
+            first_bytes = stream.read(4)
+    except OSError as error:
+        raise HpcrunError(f"{word}: {error.strerror}", hint=f"chmod u+r {shlex.quote(str(file))}") from None
+    expected_format = _FIRST_BYTES[file.suffix]
+    if first_bytes != expected_format or file.name.endswith(".weights.h5"):
+        content = "has only weights" if first_bytes == expected_format else "is not a Keras model"
+        raise HpcrunError(f"{word} {content}", hint="give a file that model.save(...) wrote, or name a job")
 
 
 def resolve_runs(program: Workload, args: Sequence[str]) -> tuple[str, ...]:

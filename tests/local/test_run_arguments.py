@@ -11,7 +11,9 @@ from tests.photos import write_photos
 def trained(cli, tmp_path, monkeypatch):
     """Return the directory of a run named net, which ended; the current directory has a model file, m.keras."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "m.keras").touch()
+    (tmp_path / "m.keras").write_bytes(b"PK\3\4")
+    (tmp_path / "text.keras").write_text("PyTorch")
+    (tmp_path / "net.weights.h5").write_bytes(b"\x89HDF")
     for name in ("records", "net"):  # a folder that has the name of the run
         (tmp_path / name).mkdir()
     code, out, err = cli("submit", "--site", "local", "-J", "net", "--wait", "--json", "--", "true")
@@ -57,6 +59,8 @@ def test_a_sweep_over_runs(cli, trained, tmp_path):
     [
         (["--run=lats"], "there is no run 'lats' among your runs"),
         (["--model=none.keras"], "there is no model none.keras"),
+        (["--model=text.keras"], "text.keras is not a Keras model"),
+        (["--model=net.weights.h5"], "net.weights.h5 has only weights"),
         (["--split=validation"], "the following arguments are required: --run/--model"),
     ],
 )
@@ -96,7 +100,7 @@ def test_images_that_cannot_be_read_are_listed(cli, trained, tmp_path, monkeypat
     monkeypatch.setattr("subprocess.Popen", None)
     photo = write_photos(tmp_path / "photos", 1) / "china/000.jpg"
     (tmp_path / "half.jpg").write_bytes(photo.read_bytes()[:600])
-    code, _, err = cli("predict", "net", "half.jpg", "m.keras")
+    code, _, err = cli("predict", "net", "half.jpg", "text.keras")
     assert code == 1
     assert "2 images cannot be read:\nhalf.jpg: damaged image" in err
-    assert "m.keras: the file is empty" in err
+    assert "text.keras: not an image that Pillow reads" in err

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import signal
 import struct
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from hpcrun.data.example import decode_example, encode_example
 from hpcrun.data.info import sample_image
@@ -116,6 +117,25 @@ def test_build_converts_images_that_are_not_jpeg_in_rgb(photos, cli):
     }  # fmt: skip
 
 
+def test_photos_of_phones_are_stored_as_they_are_displayed(photos, cli):
+    red_above_blue = Image.fromarray(np.repeat(np.array([[[255, 0, 0]], [[0, 0, 255]]], np.uint8), 8, 0).repeat(24, 1))
+    orientation = Image.Exif()
+    orientation[ExifTags.Base.Orientation] = 6  # the camera was rotated: display the image rotated clockwise
+    red_above_blue.save(photos / "roses/phone.jpg", exif=orientation)
+    red_above_blue.save(photos / "roses/upright.jpg", exif=Image.Exif())
+    red_above_blue.save(photos / "roses/broken.jpg", exif=b"Exif\0\0no metadata")
+    assert cli("data", "build", "photos", "out")[0] == 0
+    found = {features["image/filename"][0].decode(): features for features in records(photos.parent / "out")}
+    image = sample_image(found["phone.jpg"])
+    assert image.size == (16, 24)
+    colours = np.asarray(image)
+    assert colours[12, 13, 0] > 200 > 50 > colours[12, 2, 0], "red is on the right side"
+    for name in ("upright.jpg", "broken.jpg"):
+        assert found[name]["image/encoded"] == [(photos / "roses" / name).read_bytes()]
+    converted = json.loads((photos.parent / "out/dataset.json").read_text())["splits"]["train"]["converted"]
+    assert converted == {"JPEG with an EXIF orientation": 1}
+
+
 def test_damaged_files_are_listed_and_left_out(photos, cli):
     draw(0, (640, 480)).save(photos / "roses/00.jpg")
     whole = (photos / "roses/00.jpg").read_bytes()
@@ -187,6 +207,25 @@ def test_given_splits_are_used(photos, cli):
     assert [features["image/class/label"] for features in records(photos.parent / "out", "validation")] == [[2]]
     code, _, err = cli("data", "build", "all", "other", "--validation", "0.1")
     assert (code, "has the folders train and val" in err) == (2, True)
+    shutil.copytree(photos.parent / "all/val", photos.parent / "all/test")
+    code, _, err = cli("data", "build", "all", "three")
+    assert (code, "all/test is left out: val is the validation split" in err) == (0, True)
+    assert read_labels(photos.parent / "three") == ["roses", "tulips"]
+
+
+def test_a_folder_that_has_only_train_has_its_classes(photos, cli):
+    (photos.parent / "all").mkdir()
+    photos.rename(photos.parent / "all/train")
+    assert cli("data", "build", "all", "out", "--validation", "0.1")[0] == 0
+    assert read_labels(photos.parent / "out") == ["roses", "tulips"]
+    assert len(records(photos.parent / "out", "validation")) == 3
+
+
+def test_train_is_a_class_if_its_images_are_in_it(photos, cli):
+    (photos / "roses").rename(photos / "train")
+    shutil.rmtree(photos / "tulips")
+    assert cli("data", "build", "photos", "out")[0] == 0
+    assert read_labels(photos.parent / "out") == ["train"]
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_other_programs_are_not_read(tmp_path, argv):
 
 @pytest.mark.parametrize("name", bundled_names())
 def test_bundled_workloads_cause_no_warning(cli, name, tmp_path):
-    (tmp_path / "m.keras").touch()
+    (tmp_path / "m.keras").write_bytes(b"PK\3\4")
     args = ["--", "--run", str(tmp_path / "m.keras")] if name == "evaluate" else []
     code, out, err = cli("submit", name, "-N", "2", "--ntasks-per-node", "2", "--site", "slurm", "--dry-run", *args)
     assert code == 0

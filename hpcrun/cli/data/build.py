@@ -76,7 +76,7 @@ def build(
         hint = f"give a new folder for the shards: hpcrun data build {folder} {folder.name}-records"
         raise HpcrunError(f"DIR and OUT are the same folder: {folder}", hint=hint)
     names = _read_names(labels) if labels else ()
-    dataset = find_images(folder, validation=validation, labels=names)
+    dataset = find_images(folder, validation=validation, labels=names, report=output.message)
     _build(
         dataset,
         out,
