@@ -106,6 +106,7 @@ def test_one_rank_and_three_read_the_same_batches(folder):
     assert found == same
     assert f"{folder}/changed/train-00001-of-00002: record at byte" in changed
     assert "its checksum is wrong" in changed
+    assert "Traceback" not in one.stderr + three.stderr
     assert f"{folder}/photos/train/roses/0.jpg: not an image that TensorFlow decodes" in photos
     assert three.stderr.count("WARNING: 1 damaged image left out:") == 4
     digests = found["digests"]

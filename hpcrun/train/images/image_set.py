@@ -101,15 +101,22 @@ class ImageSet:
         decode = decoder.decode_files if isinstance(self.content, ImageFiles) else decoder.decode_records
 
         def load(indices: Data, seeds: Data) -> Data:
-            contents = tf.ensure_shape(tf.numpy_function(read_images, [indices], tf.string), [None])
-            return decode(contents, seeds)
+            contents, problem = tf.numpy_function(read_images, [indices], [tf.string, tf.string])
+            # an exception of a numpy_function would be logged twice with its traceback
+            with tf.control_dependencies([tf.debugging.Assert(problem == "", [problem])]):
+                return decode(tf.ensure_shape(contents, [None]), seeds)
 
         make_dataset = partial(dataset, batch_size=batch_size, shuffle=shuffle, seed=seed, stable_shards=is_stable)
         return make_dataset(np.arange(len(self)), self.labels, load=load)
 
-    def _read(self, cached_images: dict[int, bytes], is_cached: Callable[[int], bool], indices: Array) -> Array:
-        """Return the bytes of images as an array of objects, because NumPy's dtype for bytes drops trailing zeros."""
-        contents: Array = np.empty(len(indices), object)
+    def _read(
+        self, cached_images: dict[int, bytes], is_cached: Callable[[int], bool], indices: Array
+    ) -> tuple[Array, bytes]:
+        """Return the bytes of images and an empty message; or an error message, after the error is recorded.
+
+        The images are an array of objects, because NumPy's dtype for bytes drops trailing zeros.
+        """
+        contents: Array = np.full(len(indices), b"", object)
         record_reads(self._find_problem, indices.tolist())
         try:
             for position, index in enumerate(indices.tolist()):
@@ -121,11 +128,12 @@ class ImageSet:
                 contents[position] = content
         except HpcrunError as error:
             record_error(error)
-            raise
+            return contents, error.message.encode()
         except OSError as error:
-            record_error(HpcrunError(f"{error.filename or 'an image'}: {error.strerror}"))
-            raise
-        return contents
+            unreadable = HpcrunError(f"{error.filename or 'an image'}: {error.strerror}")
+            record_error(unreadable)
+            return contents, unreadable.message.encode()
+        return contents, b""
 
     def without_damaged(self) -> ImageSet:
         """Decode all images, each rank a part, and return the undamaged images. Collective.
