@@ -33,6 +33,7 @@ from hpcrun.data.layout import find_shards, shard_name
 from hpcrun.data.shard_files import write_shard
 from hpcrun.data.tfrecord import read_records
 from hpcrun.train import images
+from hpcrun.train.images.augmentation import AUGMENTATIONS
 
 ROUNDS = 5
 
@@ -92,6 +93,18 @@ def compare_training(folder: Path, megabytes: float) -> None:
 
         files = [content.numpy() for content in contents]
         peers["simplejpeg alone"] = seconds(lambda: [simplejpeg.decode_jpeg(file) for file in files], time.process_time)
+    shapes = np.array([tf.io.extract_jpeg_shape(content)[:2] for content in contents])
+    seeds = np.arange(2 * len(contents)).reshape(-1, 2)
+    for augment in ("none", "resnet"):
+        windows, _ = AUGMENTATIONS[augment].draw(shapes, 224, seeds, np.zeros((len(contents), 0, 4)))
+
+        def crop(windows: np.ndarray = windows) -> None:
+            for content, window in zip(contents, windows, strict=True):
+                tf.io.decode_and_crop_jpeg(content, window, channels=3)
+
+        cropped = seconds(crop, time.process_time)
+        for what, theirs in peers.items():
+            show(f"decode and crop, augment={augment}", cropped, what, theirs, megabytes)
     peers["tf.data: read, decode, resize"] = epoch_seconds(tf.data.TFRecordDataset(names).map(pixels).batch(32))
     read = seconds(lambda: [split.content.read(number) for number in range(len(split))], time.process_time)
     peer = epoch_seconds(tf.data.TFRecordDataset(names))
