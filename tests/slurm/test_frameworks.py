@@ -1,5 +1,6 @@
 """Scripts of other frameworks, which know nothing of hpcrun, on two hosts with each launcher."""
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -101,3 +102,11 @@ def test_a_program_on_each_node_starts_the_ranks(user, site, launch):
 def test_one_process_on_each_node_makes_a_world(user, site, backend, script, line):
     lines = run_script(user, site, backend_python(backend), script, "--launch", "nodes")
     assert lines == [line.format(rank) for rank in range(2)]
+
+
+@pytest.mark.thorough
+def test_processes_that_connect_on_each_node_alone_are_an_error(user):
+    command = ("submit", "--site", "srun-mpich", "-N", "2", "--ntasks-per-node", "1", "--no-gpu", "--strict", "--wait")
+    done = user.json(*command, "--", backend_python("torch"), SCRIPTS / "torch_spawn.py")
+    record = json.loads(Path(done["run_dir"], "exit.json").read_text())
+    assert record["reason"] == "rank 0 was in a world of 2 ranks on one of 2 nodes (--strict)"
