@@ -198,6 +198,25 @@ def test_a_dry_run_warns_of_fit_under_a_strategy_that_keras_3_does_not_support(t
 
 
 @pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (DISTRIBUTED["hpcrun.train"], "framework  hpcrun; the ranks find each other by MPI (--framework overrides it)"),
+        (DISTRIBUTED["mpi4py"], "framework  mpi4py; the ranks find each other by MPI (--framework overrides it)"),
+        (f"import mpi4py\n{DISTRIBUTED['hpcrun.train']}", "framework  hpcrun; the ranks find each other by MPI "),
+        (KERAS, ""),
+        ("print(1)\n", ""),
+    ],
+)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_dry_run_says_that_mpi_connects_the_ranks(tmp_path, monkeypatch, cli, text, line, ranks):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    code, _, err = cli("submit", "train.py", "--site", "slurm", "--dry-run", "-n", str(ranks))
+    assert (code, "framework  " in err) == (0, bool(line) and ranks == 2)
+    assert line in err or ranks == 1
+
+
+@pytest.mark.parametrize(
     ("text", "option"),
     [
         (DISTRIBUTED["PyTorch"], "torch"),
@@ -206,6 +225,8 @@ def test_a_dry_run_warns_of_fit_under_a_strategy_that_keras_3_does_not_support(t
         (f"import os\nalone = 'RANK' not in os.environ\n{DISTRIBUTED['PyTorch']}", None),
         (f"import os\nrank = int(os.environ.get('LOCAL_RANK', -1))\n{DISTRIBUTED['PyTorch']}", None),
         (DISTRIBUTED["JAX"], "jax"),
+        ("# hpcrun: framework=torch\nimport trainer\n", "torch"),
+        (f"# hpcrun: framework=none\n{DISTRIBUTED['PyTorch']}", None),
         (DISTRIBUTED["Lightning"], None),  # finds out by itself that it is alone
         ("import torch.distributed as dist\nprint(dist.is_available())\n", None),
     ],
