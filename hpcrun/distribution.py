@@ -57,6 +57,16 @@ def joins_world(argv: tuple[str, ...], start: Path) -> bool:
     return read_script(argv, start).joins_world
 
 
+def find_training_library(argv: tuple[str, ...], start: Path) -> str:
+    """Return the library with which a script trains: ``keras``, ``torch`` or ``jax``; empty if it imports none.
+
+    Args:
+        argv: The command line of one rank.
+        start: The directory in which the command line is started.
+    """
+    return read_script(argv, start).training_library
+
+
 def find_mpi_library(argv: tuple[str, ...], start: Path) -> str:
     """Return the package with which a script calls MPI itself, such as ``mpi4py``; empty if it imports none.
 

@@ -87,6 +87,15 @@ class ScriptNames:
         return any(_is_in_modules(name, TRAINING_MODULES) for name in self.modules)
 
     @property
+    def training_library(self) -> str:
+        """The library with which the file trains: ``keras``, ``torch`` or ``jax``; empty if it imports none.
+
+        Keras also runs on PyTorch and JAX.
+        """
+        libraries = {"keras": {"keras", "tf_keras", "tensorflow"}, "torch": {"torch"}, "jax": {"jax", "flax"}}
+        return next((name for name, modules in libraries.items() if self._imports(frozenset(modules))), "")
+
+    @property
     def distributes(self) -> bool:
         """Whether ranks that run the file may communicate, or read their rank number to divide the work."""
         reads_rank = any(_RANK_VARIABLE.fullmatch(text) for text in self.texts)

@@ -115,6 +115,20 @@ def test_a_dry_run_and_its_script_warn(tmp_path, monkeypatch, cli, ranks, comman
     subprocess.run(["bash", "-n"], input=out, text=True, check=True)
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("import torch\n", "HINT: torch.distributed.init_process_group() and DistributedDataParallel share the work"),
+        ("import jax, flax\n", "HINT: jax.distributed.initialize() connects the ranks (docs/frameworks.md); or"),
+        ("import torch, keras\n", "HINT: model = hpcrun.train.Model(model) shares the work between them"),
+    ],
+)
+def test_the_hint_is_for_the_library_with_which_the_script_trains(tmp_path, monkeypatch, cli, text, hint):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    assert hint in cli("submit", "train.py", "-n", "2", "--site", "slurm", "--dry-run")[2]
+
+
 def test_the_script_is_not_run(tmp_path):
     assert is_independent(tmp_path, f"raise SystemExit(1)\n{KERAS}")
 
