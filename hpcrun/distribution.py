@@ -48,13 +48,33 @@ def find_framework(argv: tuple[str, ...], start: Path, framework: str) -> str:
 
 
 def joins_world(argv: tuple[str, ...], start: Path) -> bool:
-    """Return whether a command line needs the variables of its framework even with a single rank.
+    """Return whether a command line needs the variables of its framework even with a single rank, or names it.
 
     Args:
         argv: The command line of one rank.
         start: The directory in which the command line is started.
     """
     return read_script(argv, start).joins_world
+
+
+def find_training_library(argv: tuple[str, ...], start: Path) -> str:
+    """Return the library with which a script trains: ``keras``, ``torch`` or ``jax``; empty if it imports none.
+
+    Args:
+        argv: The command line of one rank.
+        start: The directory in which the command line is started.
+    """
+    return read_script(argv, start).training_library
+
+
+def find_mpi_library(argv: tuple[str, ...], start: Path) -> str:
+    """Return the package with which a script calls MPI itself, such as ``mpi4py``; empty if it imports none.
+
+    Args:
+        argv: The command line of one rank.
+        start: The directory in which the command line is started.
+    """
+    return read_script(argv, start).mpi_library
 
 
 def calls_fit_under_strategy(argv: tuple[str, ...], start: Path) -> bool:

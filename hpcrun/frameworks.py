@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hpcrun import distribution
 from hpcrun.node_launch import STARTERS
 
 if TYPE_CHECKING:
@@ -19,10 +20,13 @@ _VARIABLES = {
 
 
 def describe_framework(spec: JobSpec) -> str:
-    """Return a line about the framework and its variables; empty for one rank, ``auto`` and ``hpcrun``."""
+    """Return a line about the framework, and how its ranks find each other; empty for one rank and if it is unknown."""
     variables = _VARIABLES.get(spec.framework)
-    if spec.resources.ranks == 1 or not variables or spec.launch in STARTERS:
+    if spec.resources.ranks == 1 or spec.launch in STARTERS:
         return ""
+    if not variables:
+        name = "hpcrun" if spec.framework == "hpcrun" else distribution.find_mpi_library(spec.argv, spec.directory)
+        return f"framework  {name}; the ranks find each other by MPI (--framework overrides it)" if name else ""
     gpus = "; each sees all GPUs of its node" if spec.has_gpus and spec.gpus_visible == "node" else ""
     return f"framework  {spec.framework}; variables of each rank: {variables}{gpus} (--framework overrides it)"
 

@@ -25,6 +25,15 @@ SHORT_LIMIT_SECONDS = 600
 """Time limit in seconds below which a requeued job spends much of its time on starting."""
 
 
+_KERAS_CODE = "model = hpcrun.train.Model(model) shares the work between them (docs/training.md)"
+
+_CONNECTING_CODE = {
+    "torch": "torch.distributed.init_process_group() and DistributedDataParallel share the work (docs/frameworks.md)",
+    "jax": "jax.distributed.initialize() connects the ranks (docs/frameworks.md)",
+}
+"""Code that lets ranks share the work, by training library, if it is not Keras."""
+
+
 def find_warnings(spec: JobSpec) -> tuple[str, ...]:
     """Return all warnings to print before a job is submitted."""
     return (
@@ -52,7 +61,9 @@ def _warn_of_short_time_limit(spec: JobSpec) -> tuple[str, ...]:
     if limit >= SHORT_LIMIT_SECONDS:
         return ()
     run_seconds = limit - min(spec.site.restart.signal_seconds, limit / 4)
-    return (f"of --time={spec.resources.time}, each start has {run_seconds:.0f} s, and TensorFlow's own takes some",)
+    return (
+        f"of --time={spec.resources.time}, each start has {run_seconds:.0f} s, and Python and its libraries take some",
+    )
 
 
 def _warn_of_too_many_ranks(spec: JobSpec) -> tuple[str, ...]:
@@ -75,7 +86,8 @@ def _warn_of_separate_models(spec: JobSpec) -> tuple[str, ...]:
         f"each of the {spec.resources.ranks} ranks would train a separate model: the script names neither "
         "hpcrun.train nor another library that connects ranks"
     )
-    hint = "model = hpcrun.train.Model(model) shares the work between them (docs/training.md); or request one rank"
+    library = distribution.find_training_library(spec.argv, spec.directory)
+    hint = f"{_CONNECTING_CODE.get(library, _KERAS_CODE)}; or request one rank"
     if spec.strict:
         raise HpcrunError(f"--strict: {warning}", hint=hint)
     return (f"{warning}\nHINT: {hint}",)

@@ -39,6 +39,8 @@ _CALLS_THAT_READ_VARIABLES = frozenset({
 })  # fmt: skip
 """Functions that fail without the variables of the ranks."""
 
+_MPI_MODULES = ("mpi4py", "mpi4jax", "mpi4torch")
+
 TRAINING_MODULES = frozenset({"keras", "tf_keras", "tensorflow", "torch", "jax", "flax"})
 """Modules that train models; a program without these modules may run several independent copies on purpose."""
 
@@ -85,6 +87,15 @@ class ScriptNames:
         return any(_is_in_modules(name, TRAINING_MODULES) for name in self.modules)
 
     @property
+    def training_library(self) -> str:
+        """The library with which the file trains: ``keras``, ``torch`` or ``jax``; empty if it imports none.
+
+        Keras also runs on PyTorch and JAX.
+        """
+        libraries = {"keras": {"keras", "tf_keras", "tensorflow"}, "torch": {"torch"}, "jax": {"jax", "flax"}}
+        return next((name for name, modules in libraries.items() if self._imports(frozenset(modules))), "")
+
+    @property
     def distributes(self) -> bool:
         """Whether ranks that run the file may communicate, or read their rank number to divide the work."""
         reads_rank = any(_RANK_VARIABLE.fullmatch(text) for text in self.texts)
@@ -92,8 +103,13 @@ class ScriptNames:
 
     @property
     def joins_world(self) -> bool:
-        """Whether the file needs the variables of its framework even with a single rank."""
-        return bool(self.modules & _CALLS_THAT_READ_VARIABLES) and not self.tests_rank
+        """Whether the file needs the variables of its framework even with a single rank, or names its framework."""
+        return bool(self.comment or (self.modules & _CALLS_THAT_READ_VARIABLES and not self.tests_rank))
+
+    @property
+    def mpi_library(self) -> str:
+        """The package with which the file calls MPI itself; empty if it imports none."""
+        return next((name for name in _MPI_MODULES if self._imports(frozenset({name}))), "")
 
     @property
     def calls_fit_under_strategy(self) -> bool:

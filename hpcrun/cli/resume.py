@@ -10,9 +10,9 @@ def resume(job: JobOrSweep = "last", as_json: Json = False) -> None:
     """Continue a stopped or failed run from its checkpoint.
 
     The run's script starts again as another job, in the same run directory and
-    with the same log. Training with hpcrun.train continues from its last
-    checkpoint. For a sweep, the tasks that stopped or failed continue. To start a new run from the beginning, use
-    hpcrun resubmit.
+    with the same log. Programs that write checkpoints (hpcrun.train, the workloads)
+    continue from the last one. For a sweep, the tasks that stopped or failed
+    continue. To start a new run from the beginning, use hpcrun resubmit.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
 
 _SINGLE_RANK_WARNING = "each of the {} ranks worked alone"
-_SMALLER_WORLD = r"rank 0 was in a world of \d+ ranks, of \d+ in the job"
+_SMALLER_WORLD = r"rank 0 was in a world of \d+ ranks(?:, of \d+ in the job| on one of \d+ nodes)"
 _WARNING = re.compile(rf"{_SINGLE_RANK_WARNING.format('.*')}|{_SMALLER_WORLD}")
 
 

@@ -56,5 +56,5 @@ def resume(run: Run) -> str:
 
 
 def has_checkpoint(run: Run) -> bool:
-    """Return whether hpcrun.train has written a checkpoint of a run."""
+    """Return whether hpcrun.train, or a workload, has written a checkpoint of a run."""
     return any((run.directory / "checkpoints").glob("*"))

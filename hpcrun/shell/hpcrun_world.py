@@ -1,7 +1,9 @@
-"""Hook at the end of a process that records whether rank 0 was connected to all ranks (`sitecustomize.py`).
+"""Hooks that record whether rank 0 was connected to all ranks (`sitecustomize.py`).
 
-The record is the file `met` in the run directory, or `alone` with the reason, if its world was smaller, or if it
-trained a model or used MPI (see `hpcrun_check_world` in `outcome.bash`). Works with any version of Python.
+They run at the end of a process, and when torch.distributed connects: its world is unknown after
+`destroy_process_group()`, and processes that multiprocessing forks run no hook at their end. The record is the file
+`met` in the run directory, or `alone` with the reason, if the world was smaller, or if the process trained a model or
+used MPI (see `hpcrun_check_world` in `outcome.bash`). Works with any version of Python.
 """
 
 import os
@@ -19,19 +21,20 @@ def record_world(folder):
     if records_itself and not any(sizes.values()):
         return
     largest_size, rank_count = max(size or 0 for size in sizes.values()), int(os.environ["HPCRUN_NTASKS"])
+    alone = os.path.join(folder, "alone")
     if any(name in sys.modules for name in UNDETECTED_LIBRARIES) or -1 in sizes.values() or largest_size >= rank_count:
         write_private(os.path.join(folder, "met"))
     elif largest_size > 1:
-        reason = "rank 0 was in a world of {} ranks, of {} in the job".format(largest_size, rank_count)
-        write_private(os.path.join(folder, "alone"), reason)
+        write_private(alone, "rank 0 was in a world of {} ranks, of {} in the job".format(largest_size, rank_count))
+    elif torch_worlds_of_node:
+        reason = "rank 0 was in a world of {} ranks on one of {} nodes"
+        write_private(alone, reason.format(max(torch_worlds_of_node), count_nodes(folder)))
     elif sizes.get("MPI"):
-        write_private(
-            os.path.join(folder, "alone"), "MPI_COMM_WORLD has one rank in each; see mpi.type in the site file"
-        )
-    elif any(name in sys.modules for name in TRAINING_MODULES):
-        write_private(
-            os.path.join(folder, "alone"), "none joined MPI, torch.distributed, tf.distribute or jax.distributed"
-        )
+        write_private(alone, "MPI_COMM_WORLD has one rank in each; see mpi.type in the site file")
+    elif sizes.get("torch"):
+        write_private(alone, "torch.distributed has one rank in each; let the script read WORLD_SIZE and RANK")
+    elif any(name in sys.modules for name in TRAINING_MODULES) and not os.path.exists(alone):
+        write_private(alone, "none joined MPI, torch.distributed, tf.distribute or jax.distributed")
 
 
 def mpi_size():
@@ -42,13 +45,56 @@ def mpi_size():
     return -1 if mpi.Is_finalized() else mpi.COMM_WORLD.Get_size()
 
 
+torch_worlds = []  # type: ignore[var-annotated]  # the sizes of this process's worlds in torch.distributed
+torch_worlds_of_node = []  # type: ignore[var-annotated]  # those whose ranks connect to localhost, in a job of several nodes
+
+
+def observe_torch(module):
+    """Let `torch.distributed.distributed_c10d` record each world when this process has joined it."""
+    join_world = module._update_default_pg
+
+    def hpcrun_join_world(group):
+        join_world(group)
+        try:
+            if group is not None:
+                record_torch_world(group.size(), find_store_host(module._world.pg_map[group][1]))
+        except Exception:  # of another version of PyTorch
+            pass
+
+    module._update_default_pg = hpcrun_join_world
+
+
+def record_torch_world(size, host):
+    """Record the size of a world of torch.distributed, given the host through which its ranks find each other."""
+    folder = os.environ["HPCRUN_RUN_DIR"]
+    is_local = size > 1 and (host in ("localhost", "::1") or host.startswith("127."))
+    (torch_worlds_of_node if is_local and count_nodes(folder) > 1 else torch_worlds).append(size)
+    record_world(folder)
+
+
+def find_store_host(store):
+    """Return the host of a store of torch.distributed; empty for a store without a host, such as a file."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return getattr(store, "host", "")
+
+
+def count_nodes(folder):
+    """Return the number of hosts in the hostfile of a run directory; see `hpcrun_read_hosts` in `world.bash`."""
+    with open(os.path.join(folder, "hostfile")) as file:
+        return len({line.split()[0].split(":")[0] for line in file if line.strip()})
+
+
 def torch_size():
     """Return the number of ranks in torch.distributed; None without it, -1 if unknown.
 
-    After destroy_process_group, only the init method is known; for env://, WORLD_SIZE is the number of ranks.
+    If the hook did not see it connect, only the init method is known after destroy_process_group; for env://,
+    WORLD_SIZE is then the number of ranks.
     """
     module = sys.modules.get("torch.distributed.distributed_c10d")
-    if module is None or not hasattr(module, "is_initialized"):
+    if torch_worlds:
+        return max(torch_worlds)
+    if torch_worlds_of_node or module is None or not hasattr(module, "is_initialized"):
         return None
     if module.is_initialized():
         return module.get_world_size()

@@ -2,10 +2,11 @@
 
 `rank.bash` puts this folder at the front of `PYTHONPATH`, so that each Python process of a rank imports this file when
 it starts (https://docs.python.org/3/library/site.html). It imports no module that the program does not import itself,
-except two small ones of this folder, works with any version of Python, and then imports the `sitecustomize` that it
+except small ones of this folder, works with any version of Python, and then imports the `sitecustomize` that it
 hides. At the end of a process, it
 
-- records whether rank 0 was connected to all ranks, by MPI or another library (`hpcrun_world.py`);
+- records whether rank 0 was connected to all ranks, by MPI or another library (`hpcrun_world.py`); for
+  torch.distributed already when it connects;
 - ends a process whose exit code is not 0 before `MPI_Finalize`, which would wait for the other ranks, while they wait
   for this rank; the launcher then ends the other ranks. The failure is first recorded in `failed.jsonl`. If a signal
   has stopped all ranks, they end with `MPI_Finalize`: a message of this rank may not have reached another rank yet;
@@ -33,14 +34,24 @@ STOP_CODES = (129, 130, 131, 138, 140, 143)  # as in rank.bash
 
 def main():
     """Register the hooks."""
-    if os.environ.get("JAX_NUM_PROCESSES") and sys.version_info >= (3, 7):
-        import hpcrun_jax
-
-        sys.meta_path.insert(0, hpcrun_jax.JaxFinder())
+    if sys.version_info >= (3, 7):
+        add_import_hooks()
     sys.exit, builtins.SystemExit = make_exit_function(sys.exit), ObservedExit
     if hasattr(_thread, "_excepthook") and "threading" not in sys.modules:
         _thread._excepthook = make_thread_hook(_thread._excepthook)
     atexit.register(end_process)  # atexit calls the first registered function last
+
+
+def add_import_hooks():
+    """Let the import of JAX add this job's ranks, and that of torch.distributed on rank 0 the record of its worlds."""
+    from hpcrun_import_hook import ImportHook
+
+    if os.environ.get("JAX_NUM_PROCESSES"):
+        import hpcrun_jax
+
+        sys.meta_path.insert(0, ImportHook("jax._src.clusters", hpcrun_jax.add_jax_cluster))
+    if os.environ.get("HPCRUN_RANK") == "0" and os.environ.get("HPCRUN_RUN_DIR"):
+        sys.meta_path.insert(0, ImportHook("torch.distributed.distributed_c10d", hpcrun_world.observe_torch))
 
 
 def end_process():

@@ -82,6 +82,14 @@ def clean_environ(home):
     return {**clean, "PYTHONPATH": str(ROOT), "HOME": home, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 
+STOPPED = (
+    "import os, runpy, signal, sys; import hpcrun.run; hpcrun.run.checkpoint_requested(); "
+    "os.kill(os.getpid(), signal.SIGTERM); del sys.argv[0]; sys.path[0] = os.path.dirname(sys.argv[0]); "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+"""Program that runs the script of its arguments, which finds that it should write a checkpoint and exit."""
+
+
 def run(ranks, program, *args, timeout=300, python=sys.executable, **env):
     """Run a program under mpiexec on a number of ranks; with 0 ranks, without mpiexec.
 

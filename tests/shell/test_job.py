@@ -407,12 +407,14 @@ def test_a_job_inside_a_rank_does_not_inherit_the_ranks_world(job):
 
 
 SMALLER = "rank 0 was in a world of 2 ranks, of 4 in the job"
+ON_ONE_NODE = "rank 0 was in a world of 4 ranks on one of 2 nodes"
 
 
 @pytest.mark.parametrize(
     ("words", "options", "reason"),
     [
         (f"sh -c 'echo {SMALLER} >$HPCRUN_RUN_DIR/alone'", "", SMALLER),
+        (f"sh -c 'echo {ON_ONE_NODE} >$HPCRUN_RUN_DIR/alone'", "", ON_ONE_NODE),
         ("true", "--trains-separate-models", "each of the 4 ranks worked alone"),
         ("touch $HPCRUN_RUN_DIR/met", "--trains-separate-models", None),
     ],

@@ -129,6 +129,62 @@ def test_a_world_without_some_ranks_is_recorded(tmp_path, monkeypatch, state, al
     assert found == ({"alone": alone} if alone else {"met": ""})
 
 
+C10D = """
+import os
+class Store: host = os.environ["STORE_HOST"]
+class Prefix: underlying_store = Store()
+class Group:
+    def size(self): return int(os.environ["SIZE"])
+class _world: pg_map, default_pg, calls = {}, None, 0
+_default_pg_init_method = None
+def _update_default_pg(group): _world.default_pg, _world.calls = group, _world.calls + 1
+def is_initialized(): return _world.default_pg is not None
+def get_world_size(): return int(os.environ["SIZE"])
+def init_process_group():
+    _world.pg_map[group := Group()] = ("gloo", Prefix())
+    _update_default_pg(group)
+def destroy_process_group(): _update_default_pg(None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("host", "size", "ranks", "alone"),
+    [
+        ("n1", 2, 2, None),
+        ("n1", 2, 4, "rank 0 was in a world of 2 ranks, of 4 in the job"),
+        ("localhost", 2, 2, "rank 0 was in a world of 2 ranks on one of 2 nodes"),
+        ("127.0.0.1", 4, 2, "rank 0 was in a world of 4 ranks on one of 2 nodes"),
+        ("localhost", 1, 2, "torch.distributed has one rank in each; let the script read WORLD_SIZE and RANK"),
+    ],
+)
+@pytest.mark.parametrize("end", ["", "c10d.destroy_process_group()", "c10d.destroy_process_group(); os._exit(0)"])
+def test_a_world_of_torch_is_recorded_when_it_connects(tmp_path, monkeypatch, host, size, ranks, alone, end):
+    package = tmp_path / "torch/distributed"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "distributed_c10d.py").write_text(C10D)
+    (tmp_path / "hostfile").write_text("n1:2\nn2 slots=2\n")
+    world = {"HPCRUN_RUN_DIR": tmp_path, "HPCRUN_RANK": 0, "HPCRUN_NTASKS": ranks, "STORE_HOST": host, "SIZE": size}
+    for name, value in world.items():
+        monkeypatch.setenv(name, str(value))
+    text = (
+        "import os; from torch.distributed import distributed_c10d as c10d; "
+        f"c10d.init_process_group(); assert c10d._world.calls == 1; {end}"
+    )
+    assert run_python(tmp_path, text).stderr == b""
+    found = {name: (tmp_path / name).read_text() for name in ("met", "alone") if (tmp_path / name).exists()}
+    assert found == ({"alone": alone} if alone else {"met": ""})
+
+
+def test_the_process_that_starts_others_keeps_their_record(tmp_path, monkeypatch):
+    for name, value in {"HPCRUN_RUN_DIR": tmp_path, "HPCRUN_RANK": 0, "HPCRUN_NTASKS": 4}.items():
+        monkeypatch.setenv(name, str(value))
+    (tmp_path / "alone").write_text("rank 0 was in a world of 2 ranks, of 4 in the job")
+    run_python(tmp_path, "import types; sys.modules['torch'] = types.ModuleType('torch')")
+    assert (tmp_path / "alone").read_text() == "rank 0 was in a world of 2 ranks, of 4 in the job"
+
+
 @pytest.mark.parametrize(
     ("imports", "tasks", "marker", "text"),
     [

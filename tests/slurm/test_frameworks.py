@@ -1,12 +1,16 @@
 """Scripts of other frameworks, which know nothing of hpcrun, on two hosts with each launcher."""
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.config import REPO
+from tests.cluster.errors import wait_for
+from tests.mpi.colours import write_two_colours
 from tests.mpi.ranks import backend_python
+from tests.slurm.cluster_user import SITES
 
 pytestmark = pytest.mark.slurm
 SCRIPTS = Path(__file__).with_name("frameworks")
@@ -101,3 +105,31 @@ def test_a_program_on_each_node_starts_the_ranks(user, site, launch):
 def test_one_process_on_each_node_makes_a_world(user, site, backend, script, line):
     lines = run_script(user, site, backend_python(backend), script, "--launch", "nodes")
     assert lines == [line.format(rank) for rank in range(2)]
+
+
+@pytest.mark.thorough
+def test_processes_that_connect_on_each_node_alone_are_an_error(user):
+    command = ("submit", "--site", "srun-mpich", "-N", "2", "--ntasks-per-node", "1", "--no-gpu", "--strict", "--wait")
+    done = user.json(*command, "--", backend_python("torch"), SCRIPTS / "torch_spawn.py")
+    record = json.loads(Path(done["run_dir"], "exit.json").read_text())
+    assert record["reason"] == "rank 0 was in a world of 2 ranks on one of 2 nodes (--strict)"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("launcher", ["srun-mpich", "mpiexec"])
+def test_a_cancelled_torch_workload_with_decoder_processes_goes_on(user, launcher):
+    """Slurm sends SIGTERM to all processes of a step."""
+    site = user.home / "config/hpcrun/torch.toml"
+    site.write_text(f'python = "{backend_python("torch")}"\n{SITES[launcher]}')
+    write_two_colours(user.home / "tree", user.home / "shards", train=40)
+    options = ["--arch", "resnet18", "--image-size", "32", "--batch-size", "4", "--workers", "2", "--train-epochs", "2"]
+    command = ["submit", "resnet50-torch", "--site", "torch", "-N", "2", "--ntasks-per-node", "1", "--no-gpu"]
+    environ = ["-x", "OMP_NUM_THREADS=1"]
+    submitted = user.json(*command, *environ, "--", *options, "--data-dir", user.home / "shards")
+    run_dir, log = Path(submitted["run_dir"]), user.cluster.config.log / "slurmctld.log"
+    wait_for("the first steps", lambda: any(run_dir.glob("heartbeats/rank-0.json")), 120, log)
+    assert user.hpcrun("cancel", submitted["job_id"]).returncode == 0
+    wait_for("the checkpoint", (run_dir / "checkpoints/training.pt").exists, 60, log)
+    assert user.hpcrun("resume", submitted["job_id"]).returncode == 0
+    wait_for("the result", (run_dir / "result.json").exists, 120, log)
+    assert [json.loads(line)["epoch"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()] == [1, 2]

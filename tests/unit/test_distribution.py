@@ -115,6 +115,20 @@ def test_a_dry_run_and_its_script_warn(tmp_path, monkeypatch, cli, ranks, comman
     subprocess.run(["bash", "-n"], input=out, text=True, check=True)
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("import torch\n", "HINT: torch.distributed.init_process_group() and DistributedDataParallel share the work"),
+        ("import jax, flax\n", "HINT: jax.distributed.initialize() connects the ranks (docs/frameworks.md); or"),
+        ("import torch, keras\n", "HINT: model = hpcrun.train.Model(model) shares the work between them"),
+    ],
+)
+def test_the_hint_is_for_the_library_with_which_the_script_trains(tmp_path, monkeypatch, cli, text, hint):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    assert hint in cli("submit", "train.py", "-n", "2", "--site", "slurm", "--dry-run")[2]
+
+
 def test_the_script_is_not_run(tmp_path):
     assert is_independent(tmp_path, f"raise SystemExit(1)\n{KERAS}")
 
@@ -198,6 +212,25 @@ def test_a_dry_run_warns_of_fit_under_a_strategy_that_keras_3_does_not_support(t
 
 
 @pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (DISTRIBUTED["hpcrun.train"], "framework  hpcrun; the ranks find each other by MPI (--framework overrides it)"),
+        (DISTRIBUTED["mpi4py"], "framework  mpi4py; the ranks find each other by MPI (--framework overrides it)"),
+        (f"import mpi4py\n{DISTRIBUTED['hpcrun.train']}", "framework  hpcrun; the ranks find each other by MPI "),
+        (KERAS, ""),
+        ("print(1)\n", ""),
+    ],
+)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_dry_run_says_that_mpi_connects_the_ranks(tmp_path, monkeypatch, cli, text, line, ranks):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    code, _, err = cli("submit", "train.py", "--site", "slurm", "--dry-run", "-n", str(ranks))
+    assert (code, "framework  " in err) == (0, bool(line) and ranks == 2)
+    assert line in err or ranks == 1
+
+
+@pytest.mark.parametrize(
     ("text", "option"),
     [
         (DISTRIBUTED["PyTorch"], "torch"),
@@ -206,6 +239,8 @@ def test_a_dry_run_warns_of_fit_under_a_strategy_that_keras_3_does_not_support(t
         (f"import os\nalone = 'RANK' not in os.environ\n{DISTRIBUTED['PyTorch']}", None),
         (f"import os\nrank = int(os.environ.get('LOCAL_RANK', -1))\n{DISTRIBUTED['PyTorch']}", None),
         (DISTRIBUTED["JAX"], "jax"),
+        ("# hpcrun: framework=torch\nimport trainer\n", "torch"),
+        (f"# hpcrun: framework=none\n{DISTRIBUTED['PyTorch']}", None),
         (DISTRIBUTED["Lightning"], None),  # finds out by itself that it is alone
         ("import torch.distributed as dist\nprint(dist.is_available())\n", None),
     ],

@@ -8,12 +8,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-import decoders  # the module in this folder
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from hpcrun.data import image_reader
+from hpcrun.data import decoders, image_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 
 PREFETCHED_BATCHES = 2
 """Number of batches that the processes read while the device trains on another one."""
-
-
-CHUNK_SIZE = 8
-"""Number of images that a process reads at a time."""
 
 
 class RandomImages:
@@ -113,14 +108,4 @@ def _start_reading(
     if isinstance(images, RandomImages):
         return partial(images.read_images, indices)
     # The crop of an image does not depend on the number of processes.
-    seeds = [f"{seed} {index}" for index in indices]
-    if pool is None:
-        return partial(decoders.read_images, images.select(indices), seeds)
-    chunks = [slice(first, first + CHUNK_SIZE) for first in range(0, len(indices), CHUNK_SIZE)]
-    tasks = [pool.submit(decoders.read_images, images.select(indices[chunk]), seeds[chunk]) for chunk in chunks]
-
-    def wait() -> tuple[np.ndarray, np.ndarray]:
-        pixels, labels = zip(*(task.result() for task in tasks), strict=True)
-        return np.concatenate(pixels), np.concatenate(labels)
-
-    return wait
+    return decoders.start_reading(images.select(indices), [f"{seed} {index}" for index in indices], pool)

@@ -21,12 +21,11 @@ os.environ["KERAS_BACKEND"] = "jax"
 
 import hpcrun.run
 from hpcrun import paths
+from hpcrun.data import decoders
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-import decoders  # the module in this folder
 
 args = hpcrun.run.options(__file__)
 data_dir = args.data_dir or os.environ.get("HPCRUN_DATA_IMAGENET")
@@ -136,13 +135,13 @@ def forward(trainable: list, non_trainable: list, batch: tuple, *, training: boo
 
 
 @partial(jax.jit, donate_argnums=0, out_shardings=replicated_sharding)
-def train_step(state: tuple, batch: tuple) -> tuple:
-    """Train on a batch; return its mean loss, and the state after the step."""
+def train_step(state: tuple, batch: tuple, stop_signals: jax.Array) -> tuple:
+    """Train on a batch; return its mean loss, the largest stop signal, and the state after the step."""
     trainable, non_trainable, optimizer_state, totals = state
     loss_and_gradients = jax.value_and_grad(partial(forward, training=True), has_aux=True)
     (loss, (non_trainable, sums)), gradients = loss_and_gradients(trainable, non_trainable, batch)
     trainable, optimizer_state = optimizer.stateless_apply(optimizer_state, gradients, trainable)
-    return loss, (trainable, non_trainable, optimizer_state, totals + sums)
+    return loss, keras.ops.max(stop_signals), (trainable, non_trainable, optimizer_state, totals + sums)
 
 
 @partial(jax.jit, out_shardings=replicated_sharding)
@@ -197,23 +196,30 @@ def load(split: images.ImageReader | images.RandomImages, seed: str, **options: 
         yield tuple(to_global_array(values, batch_sharding) for values in batch)
 
 
-loss, saved_at = zero_totals, time.monotonic()
+def share_stop_signal() -> jax.Array:
+    """Return the stop signal that this process has received, or 0, for each device of all processes."""
+    return to_global_array(
+        np.full(jax.local_device_count(), hpcrun.run.checkpoint_requested(), "int32"), batch_sharding
+    )
+
+
+signal_number, saved_at = 0, time.monotonic()
 while epoch < epochs:
     start_time, first_step = time.perf_counter(), step
     for batch in load(training, f"{args.seed} {epoch}", shuffle=True, first_batch=first_step):
-        previous, (loss, state) = loss, train_step(state, batch)
-        jax.block_until_ready(previous)  # wait, so that at most one batch is prefetched
+        previous, (loss, signal_number, state) = signal_number, train_step(state, batch, share_stop_signal())
+        stop_signal = int(previous)  # wait for the previous step, so that at most one batch is prefetched
         step += 1
         progress = {"epoch": epoch + 1, "epochs": epochs, "step": step, "steps": steps, "batch_size": args.batch_size}
         hpcrun.run.heartbeat(**progress, loss=loss)
         if args.log_every and step % args.log_every == 0 and process == 0:
             rate = (step - first_step) * args.batch_size / (time.perf_counter() - start_time)
             print(f"step {epoch * steps + step}, loss = {loss:.2f} ({rate:.1f} images/s)", flush=True)
-        if step % 10 == 0 and step < steps and (signal_number := max_over_processes(hpcrun.run.checkpoint_requested())):
+        if stop_signal and step < steps:
             save(epoch, step)
             if process == 0:
                 print(f"stopped in epoch {epoch + 1}, after {step} batches; start it again to continue", flush=True)
-            sys.exit(128 + signal_number)
+            sys.exit(128 + stop_signal)
 
     epoch_metrics = summarize(state[3])  # this call waits for the last step
     rate = (step - first_step) * args.batch_size / (time.perf_counter() - start_time)

@@ -1,57 +1,45 @@
-"""Images without TensorFlow: from TFRecords, from a folder with one subfolder per class, or random images."""
+"""Batches of images without TensorFlow: from TFRecords, from a folder with one subfolder per class, or random."""
 
 from __future__ import annotations
 
-import math
-from random import Random
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, Dataset, Sampler
 
-from hpcrun.data import image_reader
+from hpcrun.data import decoders, image_reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import ProcessPoolExecutor
 
     from hpcrun.data.image_reader import ImageReader
 
-    Sample = tuple[torch.Tensor, int]  # (size, size, 3) uint8, and the class from 0
+
+PREFETCHED_BATCHES = 2
+"""Number of batches that the processes read while the device trains on another one."""
 
 
-class Images(Dataset):
-    """Images that are read, decoded and cropped when they are needed."""
-
-    def __init__(self, reader: ImageReader) -> None:
-        self.reader, self.names = reader, reader.names
-
-    def __len__(self) -> int:
-        return len(self.reader)
-
-    def __getitem__(self, index: int) -> Sample:
-        image, label = self.reader.read(index, Random(torch.randint(1 << 62, ()).item()))  # noqa: S311
-        pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
-        return pixels.view(image.height, image.width, 3), label
-
-
-class RandomImages(Dataset):
+class RandomImages:
     """Random pixels and classes, for speed measurements only."""
 
     def __init__(self, samples: int, size: int, classes: int, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.pool = torch.randint(256, (64, size, size, 3), dtype=torch.uint8, generator=generator)  # (64, 224, 224, 3)
-        self.labels = torch.randint(classes, (samples,), generator=generator).tolist()
+        self.labels = torch.randint(classes, (samples,), generator=generator)  # (n,)
         self.names = list(map(str, range(classes)))
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: int) -> Sample:
-        return self.pool[index % len(self.pool)], self.labels[index]
+    def read_images(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return images, (n, 224, 224, 3), uint8, and their classes."""
+        return self.pool[indices % len(self.pool)], self.labels[indices]
 
 
-def read_split(folder: str, split: str, size: int, augment: str, limit: int) -> Images:
+def read_split(folder: str, split: str, size: int, augment: str, limit: int) -> ImageReader:
     """Find the first `limit` images of `train` or `validation` (0: all images); every rank must call this."""
 
     def gather(local_object: object) -> list:
@@ -60,42 +48,61 @@ def read_split(folder: str, split: str, size: int, augment: str, limit: int) -> 
         return objects
 
     ranks = {"rank": dist.get_rank(), "ranks": dist.get_world_size(), "gather": gather}
-    return Images(image_reader.read_split(folder, split, size=size, augment=augment, limit=limit, **ranks))
+    return image_reader.read_split(folder, split, size=size, augment=augment, limit=limit, **ranks)
 
 
-class Shards(Sampler):
-    """This rank's shard of every batch; a batch is the same on any number of ranks.
+def count_batches(samples: int, batch_size: int, *, shuffle: bool) -> int:
+    """Return the number of batches of an epoch: `shuffle` drops the last, smaller batch."""
+    return samples // batch_size if shuffle else -(-samples // batch_size)
+
+
+def batches(
+    images: ImageReader | RandomImages,
+    batch_size: int,
+    pool: ProcessPoolExecutor | None,
+    seed: int,
+    *,
+    shuffle: bool,
+    first_batch: int = 0,
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield this rank's shard of every batch; a batch is the same on any number of ranks.
 
     Args:
-        samples: The number of images.
+        images: The images, the same on all ranks.
         batch_size: The global batch size, over all ranks.
-        seed: The seed of the order; None: keep the order, and keep the last batch, which may be smaller.
+        pool: The processes that read and decode images; None: this process reads them.
+        seed: The seed of order, crops and flips, different for each epoch.
+        shuffle: Whether to shuffle the images and drop the last, smaller batch.
         first_batch: The number of batches to skip, which were trained before an interruption.
+
+    Yields:
+        Images (b, 224, 224, 3), uint8, and classes (b,); b may be 0, if the last batch has fewer samples than ranks.
     """
-
-    def __init__(self, samples: int, batch_size: int, seed: int | None = None, first_batch: int = 0) -> None:
-        self.samples, self.batch_size, self.seed, self.first_batch = samples, batch_size, seed, first_batch
-
-    def __len__(self) -> int:
-        count = self.samples / self.batch_size
-        return (math.ceil(count) if self.seed is None else math.floor(count)) - self.first_batch
-
-    def __iter__(self) -> Iterator[list[int]]:
-        order = torch.arange(self.samples)
-        if self.seed is not None:
-            order = torch.randperm(self.samples, generator=torch.Generator().manual_seed(self.seed))
-        for number in range(self.first_batch, self.first_batch + len(self)):
-            batch = order[number * self.batch_size : (number + 1) * self.batch_size]
-            yield batch[dist.get_rank() :: dist.get_world_size()].tolist()
+    order = torch.arange(len(images))
+    if shuffle:
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+    pending: deque[Callable[[], tuple[torch.Tensor, torch.Tensor]]] = deque()
+    for number in range(first_batch, count_batches(len(images), batch_size, shuffle=shuffle)):
+        batch = order[number * batch_size : (number + 1) * batch_size]
+        pending.append(_start_reading(images, batch[dist.get_rank() :: dist.get_world_size()], pool, seed))
+        if len(pending) > PREFETCHED_BATCHES:
+            yield pending.popleft()()
+    for read in pending:
+        yield read()
 
 
-def load(dataset: Dataset, shards: Shards, workers: int, device: torch.device) -> DataLoader:
-    """Return the batches of this rank: images (b, size, size, 3), uint8, and labels (b,)."""
-    pin_memory = device.type == "cuda"
-    return DataLoader(dataset, batch_sampler=shards, num_workers=workers, pin_memory=pin_memory, collate_fn=collate)
+def _start_reading(
+    images: ImageReader | RandomImages, indices: torch.Tensor, pool: ProcessPoolExecutor | None, seed: int
+) -> Callable[[], tuple[torch.Tensor, torch.Tensor]]:
+    """Start to read images, and return a function that returns them with their classes."""
+    if isinstance(images, RandomImages):
+        return partial(images.read_images, indices)
+    numbers = indices.tolist()
+    # The crop of an image does not depend on the number of ranks.
+    read = decoders.start_reading(images.select(numbers), [f"{seed} {number}" for number in numbers], pool)
 
+    def wait() -> tuple[torch.Tensor, torch.Tensor]:
+        pixels, labels = map(torch.from_numpy, read())
+        return (pixels.pin_memory() if torch.cuda.is_available() else pixels), labels
 
-def collate(samples: list[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return samples as a batch, which may be empty: the last batch may have fewer samples than ranks."""
-    labels = torch.tensor([label for _, label in samples], dtype=torch.long)
-    return torch.stack([pixels for pixels, _ in samples]) if samples else torch.empty(0), labels
+    return wait

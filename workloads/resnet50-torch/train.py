@@ -11,16 +11,14 @@ import math
 import os
 import sys
 import time
-
-import images  # the module in this folder
-import networks
-import torch
-import torch.distributed as dist
-from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
+from typing import TYPE_CHECKING
 
 import hpcrun.run
+from hpcrun.data import decoders
 from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 args = hpcrun.run.options(__file__)
 hpcrun.run.checkpoint_requested()  # from here on, stop signals are recorded and do not end this process
@@ -30,6 +28,15 @@ if not (args.synthetic_data or data_dir):
         "ERROR: resnet50-torch has no images: give --data-dir (or $HPCRUN_DATA_IMAGENET) or --synthetic-data\n"
         "HINT: --data-dir FOLDER trains on its images, --synthetic-data on random ones, to measure speed only"
     )
+
+pool = decoders.start(0 if args.synthetic_data else args.workers)  # fork before the import of PyTorch
+
+import images  # noqa: E402  (the module in this folder)
+import networks  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.nn.functional import cross_entropy  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 # Ranks: hpcrun or torchrun has set the variables that PyTorch reads; a single process needs a process group of size
 # one.
@@ -86,7 +93,8 @@ def learning_rate(epochs_done: float) -> float:
 # Checkpoint: rank 0 writes the file, and all ranks read the file when the job restarts.
 file = (run_dir := hpcrun.run.run_dir()) and run_dir / "checkpoints" / "training.pt"
 epoch, step, epoch_metrics = 0, 0, {}  # completed epochs, completed steps of the next epoch, metrics of the last epoch
-totals = torch.zeros(3, dtype=torch.float64, device=device)  # sums over an epoch: losses, correct predictions, images
+METRICS = ("loss", "accuracy", "top_5_accuracy")
+totals = torch.zeros(4, dtype=torch.float64, device=device)  # sums over an epoch of these metrics, and of the images
 if file and file.exists():
     checkpoint = torch.load(file, map_location=device, weights_only=True)
     network.load_state_dict(checkpoint["network"])
@@ -121,11 +129,24 @@ def average_statistics() -> None:
             dist.all_reduce(buffer.div_(ranks))
 
 
-def stop_signal() -> int:
-    """Return the stop signal that a rank received, or 0; the result is the same on all ranks."""
-    signal_number = torch.tensor(hpcrun.run.checkpoint_requested(), device=device)
+def share_stop_signal() -> Callable[[], int]:
+    """Return a function that returns the stop signal that a rank has received, or 0: the same on all ranks.
+
+    The returned function waits for the GPU. Called a step later, it does not delay the GPU.
+    """
+    signal_number = torch.full((), hpcrun.run.checkpoint_requested(), device=device)
     dist.all_reduce(signal_number, dist.ReduceOp.MAX)
-    return int(signal_number)
+    host_copy = signal_number.to("cpu", non_blocking=True)
+    event = torch.cuda.Event() if has_gpu else None
+    if event:
+        event.record()
+
+    def wait() -> int:
+        if event:
+            event.synchronize()
+        return int(host_copy)
+
+    return wait
 
 
 def predict(module: torch.nn.Module, pixels: torch.Tensor) -> torch.Tensor:
@@ -136,18 +157,27 @@ def predict(module: torch.nn.Module, pixels: torch.Tensor) -> torch.Tensor:
 
 
 def measure(logits: torch.Tensor, y: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
-    """Return the sum of losses, and the numbers of correct predictions and of images."""
-    is_correct = (logits.argmax(1) == y).sum()
-    return torch.stack([losses.detach(), is_correct, torch.tensor(len(y), device=device)]).double()
+    """Return the sum of losses, and the numbers of correct predictions, of those in the top 5, and of images."""
+    is_correct = logits.topk(min(5, logits.shape[1])).indices == y[:, None]  # (b, 5)
+    counts = (is_correct[:, 0].sum(), is_correct.sum(), torch.full((), len(y), device=device))
+    return torch.stack([losses.detach(), *counts]).double()
+
+
+def summarize(prefix: str = "") -> dict[str, float]:
+    """Return the metrics of an epoch over all ranks, and set the sums to 0; all ranks must call this function."""
+    dist.all_reduce(totals)
+    *sums, count = totals.tolist()
+    totals.zero_()
+    return {prefix + name: value / count for name, value in zip(METRICS, sums, strict=True)}
 
 
 saved_at = time.monotonic()
 while epoch < epochs:
     start_time, first_step = time.perf_counter(), step
-    shards = images.Shards(len(training), args.batch_size, args.seed + epoch, first_step)
-    torch.manual_seed(args.seed + 1000 * epoch + rank)  # seed of crops and flips
     model.train()
-    for pixels, labels in images.load(training, shards, args.workers, device):
+    stop_signal = share_stop_signal()
+    batches = images.batches(training, args.batch_size, pool, args.seed + epoch, shuffle=True, first_batch=first_step)
+    for pixels, labels in batches:
         y = labels.to(device, non_blocking=True)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(epoch + step / steps)
@@ -166,7 +196,8 @@ while epoch < epochs:
         if args.log_every and step % args.log_every == 0 and rank == 0:
             rate = (step - first_step) * args.batch_size / (time.perf_counter() - start_time)
             print(f"step {epoch * steps + step}, loss = {losses / len(y):.2f} ({rate:.1f} images/s)", flush=True)
-        if step % 10 == 0 and step < steps and (signal_number := stop_signal()):
+        signal_number, stop_signal = stop_signal(), share_stop_signal()
+        if signal_number and step < steps:
             save(epoch, step)
             if rank == 0:
                 print(f"stopped in epoch {epoch + 1}, after {step} batches; start it again to continue", flush=True)
@@ -174,26 +205,21 @@ while epoch < epochs:
 
     rate = (step - first_step) * args.batch_size / (time.perf_counter() - start_time)
     average_statistics()
-    dist.all_reduce(totals)
-    epoch_metrics = {"loss": (totals[0] / totals[2]).item(), "accuracy": (totals[1] / totals[2]).item()}
+    epoch_metrics = summarize()
     if (epoch + 1) % args.val_freq == 0:
         hpcrun.run.heartbeat(phase="validation")
         network.eval()
-        totals.zero_()
         with torch.no_grad():
-            shards = images.Shards(len(validation), args.batch_size)
-            for pixels, labels in images.load(validation, shards, args.workers, device):
+            for pixels, labels in images.batches(validation, args.batch_size, pool, 0, shuffle=False):
                 if len(labels):
                     y = labels.to(device)
                     logits = predict(network, pixels)
                     totals += measure(logits, y, cross_entropy(logits, y, reduction="sum"))
-        dist.all_reduce(totals)
-        epoch_metrics |= {"val_loss": (totals[0] / totals[2]).item(), "val_accuracy": (totals[1] / totals[2]).item()}
-    totals.zero_()
+        epoch_metrics |= summarize("val_")
     epoch, step = epoch + 1, 0
     seconds = time.perf_counter() - start_time
     hpcrun.run.log_metrics(epoch, epochs, **epoch_metrics, images_per_second=rate, seconds=round(seconds, 3))
-    signal_number = stop_signal()
+    signal_number = share_stop_signal()()
     is_due = torch.tensor(time.monotonic() - saved_at > 600, device=device)
     dist.broadcast(is_due, 0)
     if signal_number or is_due or epoch == epochs:
