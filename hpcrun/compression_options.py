@@ -25,6 +25,7 @@ class CompressionOptions:
         float_every: The interval in steps at which gradients are sent unrounded; 0 for never.
         error_feedback: Whether a rank adds the compression error to the gradients of the next step; None for the
             codec's default.
+        virtual_workers: The number of workers of a larger job for which each rank stands; None for one.
     """
 
     compress: str | None = declare_option(
@@ -82,6 +83,14 @@ class CompressionOptions:
         variable="HPCRUN_ERROR_FEEDBACK",
         panel=_PANEL,
     )
+    virtual_workers: int | None = declare_option(
+        None,
+        "--virtual-workers",
+        "Workers for which each rank stands, to study the convergence of larger jobs; default: 1.",
+        "K",
+        variable="HPCRUN_VIRTUAL_WORKERS",
+        panel=_PANEL,
+    )
 
     def require_codec(self) -> None:
         """Refuse compression options that the codec does not use.
@@ -111,6 +120,7 @@ class CompressionOptions:
             ("--powersgd-rank", self.powersgd_rank, 1, "4 sends matrices of four columns and rows"),
             ("--min-size", self.min_size, 0, "2048 sends smaller layers unrounded"),
             ("--float-every", self.float_every, 0, "100 sends every 100th step unrounded, 0 none"),
+            ("--virtual-workers", self.virtual_workers, 1, "4 lets each rank stand for four ranks of a larger job"),
         ):
             require_whole_number(
                 f"{flag}={value}: not a whole number from {minimum}", value, hint=example, minimum=minimum

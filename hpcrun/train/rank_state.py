@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from hpcrun.train.gradients.virtual_workers import split_workers
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Arr
     if this_rank.size > 1:
         rank_states = this_rank.comm.bcast(rank_states)
     for number, reducer in enumerate(model.training_state.reducers):
-        reducer.allreduce.restore([state_of_rank[f"reducer {number}"] for state_of_rank in rank_states])
+        reducer.allreduce.restore(split_workers([of_rank[f"reducer {number}"] for of_rank in rank_states]))
     if len(rank_states) == this_rank.size:
         state_of_rank = rank_states[this_rank.rank]
         for variable, value in zip(model.non_trainable_variables, state_of_rank["variables"], strict=False):

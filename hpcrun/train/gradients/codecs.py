@@ -51,9 +51,28 @@ def choose_allreduce(comm: Comm, hosts: Sequence[Hashable], call: Call = call_bl
     Raises:
         HpcrunError: The codec is unknown.
     """
+    codec = read_codec()
+    if read_switch("HPCRUN_HIERARCHICAL", default=False) and has_equal_host_sizes(hosts):
+        return HierarchicalAllReduce(comm, hosts, call, codec)
+    return codec(comm, call)
+
+
+def create_codec(comm: Comm) -> AllReduce:
+    """Create the allreduce that ``$HPCRUN_COMPRESS`` selects, for a communicator of any kind.
+
+    Raises:
+        HpcrunError: The codec is unknown.
+    """
+    return read_codec()(comm)
+
+
+def read_codec() -> type[AllReduce]:
+    """Return the codec that ``$HPCRUN_COMPRESS`` names.
+
+    Raises:
+        HpcrunError: The codec is unknown.
+    """
     name = os.environ.get("HPCRUN_COMPRESS") or "none"
     if name not in CODECS:
         raise HpcrunError(f"HPCRUN_COMPRESS={name}: unknown codec", hint=f"one of {', '.join(CODECS)}")
-    if read_switch("HPCRUN_HIERARCHICAL", default=False) and has_equal_host_sizes(hosts):
-        return HierarchicalAllReduce(comm, hosts, call, CODECS[name])
-    return CODECS[name](comm, call)
+    return CODECS[name]
