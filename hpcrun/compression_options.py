@@ -9,6 +9,7 @@ from hpcrun.frozen import frozen
 from hpcrun.job_option import declare_option, require_choice, require_whole_number
 
 CODECS = ("none", "fp16", "bf16", "ternary", "powersgd")
+AUTO = "auto"
 _PANEL = "Compression of gradients"
 
 
@@ -17,7 +18,7 @@ class CompressionOptions:
     """Job options for the compression of gradients; None stands for the default.
 
     Attributes:
-        compress: The codec that compresses gradients; None for no compression.
+        compress: The codec that compresses gradients; ``auto`` to measure and choose; None for no compression.
         clip_factor: Standard deviations to which ``ternary`` clips gradients; 0 for no clipping.
         powersgd_rank: The rank of the matrices that ``powersgd`` sends.
         min_size: The number of elements of the smallest layer that ``ternary`` and ``powersgd`` compress.
@@ -31,7 +32,7 @@ class CompressionOptions:
     compress: str | None = declare_option(
         None,
         "--compress",
-        "Codec in which ranks send gradients: none, fp16, bf16, ternary or powersgd; default: none.",
+        "Codec in which ranks send gradients: none, fp16, bf16, ternary, powersgd or auto; default: none.",
         "CODEC",
         convert=lambda value: value and value.lower(),
         variable="HPCRUN_COMPRESS",
@@ -104,6 +105,11 @@ class CompressionOptions:
             **dict.fromkeys(("min_size", "float_last_layer", "float_every", "error_feedback"), ("ternary", "powersgd")),
         }
         declared = {one.name: one for one in fields(CompressionOptions)}
+        if self.compress == AUTO and (self.virtual_workers or 1) > 1:
+            raise HpcrunError(
+                f"--compress=auto measures real ranks, and this job has --virtual-workers={self.virtual_workers}",
+                hint=f"name a codec: {', '.join(CODECS)}",
+            )
         for name, codecs in users.items():
             if getattr(self, name) != declared[name].default and self.compress not in codecs:
                 flag = declared[name].metadata["option"].flag
@@ -112,7 +118,7 @@ class CompressionOptions:
 
     def require_valid_compression(self) -> None:
         """Refuse invalid values of the compression options."""
-        require_choice("--compress", self.compress, CODECS, "hpcrun has no such codec")
+        require_choice("--compress", self.compress, (*CODECS, AUTO), "hpcrun has no such codec")
         if self.clip_factor is not None and not (isinstance(self.clip_factor, int | float) and self.clip_factor >= 0):
             hint = "2.5 clips gradients to 2.5 standard deviations, 0 leaves them as they are"
             raise HpcrunError(f"--clip-factor={self.clip_factor}: not a number from 0", hint=hint)

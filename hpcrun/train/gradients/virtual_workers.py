@@ -17,7 +17,7 @@ from hpcrun.run.job import read_number
 from hpcrun.run.waiting import waiting
 from hpcrun.train.gradients.allreduce import AllReduce
 from hpcrun.train.gradients.buffers import Buffer
-from hpcrun.train.gradients.codecs import create_codec
+from hpcrun.train.gradients.codecs import CODECS, create_codec, is_automatic
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.gradients.worker_comm import WorkerGroup
 from hpcrun.train.ranks.world import world
@@ -98,7 +98,7 @@ def split_workers(states: Sequence[Sequence[Array]]) -> list[Sequence[Array]]:
     """
     by_rank = []
     for state in states:
-        if not state or state[0][0] >= 0:
+        if not state or not state[0].size or state[0][0] >= 0:
             by_rank.append([state])
             continue
         ends = np.cumsum([1, *-state[0][1:]]).tolist()
@@ -122,6 +122,11 @@ class VirtualReducer(Reducer):
             raise HpcrunError(
                 f"{variable}=1 has no effect with --virtual-workers={workers}",
                 hint=f"leave out {variable} or --virtual-workers",
+            )
+        if is_automatic():
+            raise HpcrunError(
+                f"--compress=auto measures real ranks, and this job has --virtual-workers={workers}",
+                hint=f"name a codec: {', '.join(CODECS)}",
             )
         if comm is None:
             raise HpcrunError(
