@@ -1,9 +1,11 @@
 """The cost model of codecs, and the choice that follows from it."""
 
+import numpy as np
 import pytest
 
 from hpcrun.train.gradients.codec_choice import Choice, check, choose
-from hpcrun.train.gradients.cost_model import CodecCost, Link, fit_link
+from hpcrun.train.gradients.cost_model import CodecCost, Link, fit_link, measure_codec
+from hpcrun.train.gradients.half_precision import BFloat16AllReduce
 
 BYTES = 1e8  # of float32, between two ranks
 
@@ -46,3 +48,11 @@ def test_a_choice_that_does_not_pay_is_given_up():
     assert check(choice, 0.1, 0.09) == choice
     given_up = check(choice, 0.1, 0.11)
     assert given_up == ("none", "a step took 110 ms with bf16, and 100 ms with float32")
+
+
+@pytest.mark.parametrize(("ranks", "megabytes"), [(2, 2), (32, 2), (512, 32)])
+def test_half_precision_sends_large_shards_to_many_ranks(ranks, megabytes):
+    gradients = [np.zeros(10 * 2**20, np.float32)]
+    cost = measure_codec(BFloat16AllReduce, gradients, ranks, rounds=1)
+    assert cost.collectives == 2 * -(-40 // megabytes)
+    assert cost.sent_bytes == pytest.approx(2 * 2 * gradients[0].size * (ranks - 1) / ranks, rel=0.01)
