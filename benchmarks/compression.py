@@ -1,27 +1,46 @@
-"""Benchmark of the gradient codecs between two hosts: time of an allreduce, and bytes on the network.
+"""Benchmark of the gradient codecs between two hosts, and of the cost model that predicts them.
 
-    python benchmarks/compression.py --model resnet50 --rates norate 10gbit 1gbit 100mbit
-    python benchmarks/compression.py --bytes
+    python benchmarks/compression.py
+    python benchmarks/compression.py --parts sums --models resnet50 --rates norate 100mbit
+
+The parts, all of which run by default in about eight minutes:
+
+    bits     how many bits each rank sends for a number, for 2 to 1024 ranks
+    predict  the predicted gain of AlexNet's training step on 8 to 1024 ranks, with links of 1 to 100 Gbit/s
+    sums     the time of an allreduce of each model in each codec, and bytes on the network, beside the prediction
+    steps    whole training steps of AlexNet at 1 Gbit/s; and Horovod with fp16, if tools/horovod.sh has built it
 
 The hosts are namespaces of this machine, and share its cores (tests/cluster, which needs root); the program counts the
 bytes that the interface of the first host sends. All codecs run in turn in one job; the ratios are relative to float32
-in that job.
+in that job. The prediction takes the bandwidth of the link from the time of float32, as --compress auto does.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.training.launch import launch_on_hosts  # noqa: E402
+from benchmarks.training.launch import JobError, Launcher, launch_on_hosts, launch_on_this_host  # noqa: E402
+from hpcrun.train.gradients.allreduce import CHUNK_BYTES  # noqa: E402
+from hpcrun.train.gradients.cost_model import CodecCost, Link, fit_link  # noqa: E402
 from hpcrun.train.gradients.ternary import bits_per_number  # noqa: E402
 from tests.cluster import Cluster, Config, unavailable_reason  # noqa: E402
 
-RATES = ("norate", "10gbit", "1gbit", "100mbit")
+PARTS = ("bits", "predict", "sums", "steps")
+MODELS, RATES = ("resnet50", "alexnet", "vgg16"), ("10gbit", "1gbit")
+STEP_MODEL, STEP_RATE, STEP_IMAGES = "alexnet", "1gbit", 4
+STEP_CODECS = ("none", "bf16", "powersgd", "ternary")
+PREDICTED_RANKS, PREDICTED_GIGABITS = (8, 32, 128, 512, 1024), (1, 10, 25, 100)
+MESSAGE_SECONDS = 3e-5  # latency of one message between two hosts
+COMPUTE_SECONDS = 0.1  # assumed time of AlexNet's step on one GPU, without communication
+HOROVOD = ROOT / ".venv-horovod" / "bin" / "python"
+GOAL_GAIN, GOAL_ERROR = 3.0, 0.2
 
 
 def print_bits() -> None:
@@ -32,33 +51,108 @@ def print_bits() -> None:
         print(f"{ranks:6}{plain:10.1f}{ternary:10.2f}{plain / ternary:7.1f} x")
 
 
-def main() -> None:
-    """Measure all codecs at each rate."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="resnet50", help="a network of the workload resnet50")
-    parser.add_argument("--rates", nargs="+", default=RATES, metavar="RATE", help="rates of the link, as of tc(8)")
-    parser.add_argument("--bytes", action="store_true", help="print only the bits per number, for 2 to 1024 ranks")
-    parser.add_argument("--rounds", type=int, default=5, help="sums in each codec")
-    args = parser.parse_args()
-    if args.bytes:
-        print_bits()
+def print_predictions() -> None:
+    """Print the predicted gain of a training step of AlexNet, whose codecs run on a core of this host."""
+    found = launch_on_this_host()(1, "codec_costs.py", STEP_MODEL, *PREDICTED_RANKS)
+    print(f"\n{STEP_MODEL}, {COMPUTE_SECONDS * 1e3:.0f} ms of computation per step: predicted gain in each codec")
+    codecs = [codec for codec in STEP_CODECS if codec != "none"]
+    print(f"{'ranks':>6}{'Gbit/s':>8}{'float32':>12}{''.join(f'{codec:>12}' for codec in codecs)}")
+    for ranks in PREDICTED_RANKS:
+        for gigabits in PREDICTED_GIGABITS:
+            link = Link(2 * math.log2(ranks) * MESSAGE_SECONDS, gigabits * 1e9 / 8)
+            steps = {
+                codec: COMPUTE_SECONDS + CodecCost(*found[str(ranks)][codec]).predict(link) for codec in STEP_CODECS
+            }
+            gains = "".join(f"{steps['none'] / steps[codec]:10.1f} x" for codec in codecs)
+            print(f"{ranks:6}{gigabits:8}{steps['none'] * 1e3:9.0f} ms{gains}")
+
+
+def print_sums(found: dict[str, Any], model: str, link_name: str) -> None:
+    """Print the time of a sum in each codec, beside the prediction."""
+    megabytes = found["numbers"] * 4 / 1e6
+    print(f"\n{model}, {megabytes:.0f} MB of gradients, 2 hosts, links of {link_name}")
+    heads = ("MB sent", "of float32", "ms", "of float32", "predicted", "error")
+    print(f"{'codec':12}{''.join(f'{head:>12}' for head in heads)}")
+    seconds, sent = found["codecs"]["none"]
+    costs = {codec: CodecCost(*cost) for codec, cost in found["costs"].items()}
+    plain = costs["none"]._replace(collectives=math.ceil(found["numbers"] * 4 / CHUNK_BYTES))
+    link = fit_link(seconds, plain, found["latency"])
+    for codec, (codec_seconds, codec_sent) in found["codecs"].items():
+        predicted = seconds if codec == "none" else costs[codec].predict(link)
+        error = predicted / codec_seconds - 1
+        cells = (
+            f"{codec_sent / 1e6:.2f}", f"1/{sent / codec_sent:.1f}", f"{codec_seconds * 1e3:.0f}",
+            f"1/{seconds / codec_seconds:.1f}", f"{predicted * 1e3:.0f}", "" if codec == "none" else f"{error:+.0%}",
+        )  # fmt: skip
+        print(f"{codec:12}{''.join(f'{cell:>12}' for cell in cells)}{'  (goal: 20 %)' * (abs(error) > GOAL_ERROR)}")
+
+
+def print_steps(launch: Launcher, steps: int) -> None:
+    """Print the time of a training step in each codec."""
+    print(f"\n{STEP_MODEL}, {STEP_IMAGES} images per rank, 2 hosts, links of {STEP_RATE}: whole training steps")
+    plain = None
+    for codec in STEP_CODECS:
+        found = launch(2, "codec_steps.py", STEP_MODEL, STEP_IMAGES, steps, HPCRUN_COMPRESS=codec)["seconds"]
+        plain = plain or found
+        goal = f"  (goal: {GOAL_GAIN:.0f} x)" if codec == STEP_CODECS[-1] else ""
+        print(f"{codec:12}{found * 1e3:10.0f} ms{plain / found:8.1f} x{goal}")
+
+
+def print_horovod(environment: dict[str, str], rounds: int) -> None:
+    """Print the time that a step takes longer with Horovod's sum of gradients, with and without its fp16."""
+    if not HOROVOD.exists():
+        print("\nHorovod: SKIP: bash tools/horovod.sh builds it")
         return
+    prefix = launch_on_hosts(environment)
+    launch = Launcher(prefix.command_prefix, str(HOROVOD), prefix.environment)
+    variants = ("none", "horovod", "horovod:fp16")
+    try:
+        times = launch(2, "steps.py", "resnet50", *variants, "--rounds", rounds)["times"]
+    except JobError as error:
+        print(f"\nHorovod: FAILED: {error}")
+        return
+    print(f"\nHorovod, resnet50, 2 hosts, links of {STEP_RATE}: time of communication in a step")
+    medians = {variant: sorted(times[variant])[len(times[variant]) // 2] for variant in variants}
+    for variant in variants[1:]:
+        print(f"{variant:14}{(medians[variant] - medians['none']) * 1e3:8.0f} ms")
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Measure sums and steps between two hosts."""
     if reason := unavailable_reason():
         sys.exit(f"SKIP: {reason}")
     with Cluster(Config("bench", accounting=False)) as cluster:
         launch = launch_on_hosts(cluster.environ)
-        for rate in args.rates:
+
+        def set_rate(rate: str) -> None:
             for node in cluster.nodelist:
                 cluster.link(node, rate)
-            found = launch(2, "codec_rounds.py", args.model, args.rounds)
-            megabytes = found["numbers"] * 4 / 1e6
-            link = rate.replace("norate", "no limit")
-            print(f"\n{args.model}, {megabytes:.0f} MB of gradients, 2 hosts, links of {link}")
-            print(f"{'codec':12}{'MB sent':>10}{'of float32':>12}{'ms':>10}{'of float32':>12}")
-            seconds, sent = found["codecs"]["none"]
-            for codec, (codec_seconds, codec_sent) in found["codecs"].items():
-                ratios = f"1/{sent / codec_sent:.1f}", f"1/{seconds / codec_seconds:.1f}"
-                print(f"{codec:12}{codec_sent / 1e6:10.2f}{ratios[0]:>12}{codec_seconds * 1e3:10.0f}{ratios[1]:>12}")
+
+        for rate in args.rates if "sums" in args.parts else ():
+            set_rate(rate)
+            for model in args.models:
+                found = launch(2, "codec_rounds.py", model, args.rounds)
+                print_sums(found, model, rate.replace("norate", "no limit"))
+        if "steps" in args.parts:
+            set_rate(STEP_RATE)
+            print_steps(launch, args.rounds)
+            print_horovod(cluster.environ, args.rounds)
+
+
+def main() -> None:
+    """Run the parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
+    parser.add_argument("--models", nargs="+", default=MODELS, help="networks of the workload resnet50")
+    parser.add_argument("--rates", nargs="+", default=RATES, metavar="RATE", help="rates of the link, as of tc(8)")
+    parser.add_argument("--rounds", type=int, default=3, help="sums in each codec, and steps")
+    args = parser.parse_args()
+    if "bits" in args.parts:
+        print_bits()
+    if "predict" in args.parts:
+        print_predictions()
+    if {"sums", "steps"} & set(args.parts):
+        measure(args)
 
 
 if __name__ == "__main__":

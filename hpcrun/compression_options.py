@@ -9,6 +9,7 @@ from hpcrun.frozen import frozen
 from hpcrun.job_option import declare_option, require_choice, require_whole_number
 
 CODECS = ("none", "fp16", "bf16", "ternary", "powersgd")
+AUTO = "auto"
 _PANEL = "Compression of gradients"
 
 
@@ -17,7 +18,7 @@ class CompressionOptions:
     """Job options for the compression of gradients; None stands for the default.
 
     Attributes:
-        compress: The codec that compresses gradients; None for no compression.
+        compress: The codec that compresses gradients; ``auto`` to measure and choose; None for no compression.
         clip_factor: Standard deviations to which ``ternary`` clips gradients; 0 for no clipping.
         powersgd_rank: The rank of the matrices that ``powersgd`` sends.
         min_size: The number of elements of the smallest layer that ``ternary`` and ``powersgd`` compress.
@@ -25,12 +26,13 @@ class CompressionOptions:
         float_every: The interval in steps at which gradients are sent unrounded; 0 for never.
         error_feedback: Whether a rank adds the compression error to the gradients of the next step; None for the
             codec's default.
+        virtual_workers: The number of workers of a larger job for which each rank stands; None for one.
     """
 
     compress: str | None = declare_option(
         None,
         "--compress",
-        "Codec in which ranks send gradients: none, fp16, bf16, ternary or powersgd; default: none.",
+        "Codec in which ranks send gradients: none, fp16, bf16, ternary, powersgd or auto; default: none.",
         "CODEC",
         convert=lambda value: value and value.lower(),
         variable="HPCRUN_COMPRESS",
@@ -82,6 +84,14 @@ class CompressionOptions:
         variable="HPCRUN_ERROR_FEEDBACK",
         panel=_PANEL,
     )
+    virtual_workers: int | None = declare_option(
+        None,
+        "--virtual-workers",
+        "Workers for which each rank stands, to study the convergence of larger jobs; default: 1.",
+        "K",
+        variable="HPCRUN_VIRTUAL_WORKERS",
+        panel=_PANEL,
+    )
 
     def require_codec(self) -> None:
         """Refuse compression options that the codec does not use.
@@ -95,6 +105,11 @@ class CompressionOptions:
             **dict.fromkeys(("min_size", "float_last_layer", "float_every", "error_feedback"), ("ternary", "powersgd")),
         }
         declared = {one.name: one for one in fields(CompressionOptions)}
+        if self.compress == AUTO and (self.virtual_workers or 1) > 1:
+            raise HpcrunError(
+                f"--compress=auto measures real ranks, and this job has --virtual-workers={self.virtual_workers}",
+                hint=f"name a codec: {', '.join(CODECS)}",
+            )
         for name, codecs in users.items():
             if getattr(self, name) != declared[name].default and self.compress not in codecs:
                 flag = declared[name].metadata["option"].flag
@@ -103,7 +118,7 @@ class CompressionOptions:
 
     def require_valid_compression(self) -> None:
         """Refuse invalid values of the compression options."""
-        require_choice("--compress", self.compress, CODECS, "hpcrun has no such codec")
+        require_choice("--compress", self.compress, (*CODECS, AUTO), "hpcrun has no such codec")
         if self.clip_factor is not None and not (isinstance(self.clip_factor, int | float) and self.clip_factor >= 0):
             hint = "2.5 clips gradients to 2.5 standard deviations, 0 leaves them as they are"
             raise HpcrunError(f"--clip-factor={self.clip_factor}: not a number from 0", hint=hint)
@@ -111,6 +126,7 @@ class CompressionOptions:
             ("--powersgd-rank", self.powersgd_rank, 1, "4 sends matrices of four columns and rows"),
             ("--min-size", self.min_size, 0, "2048 sends smaller layers unrounded"),
             ("--float-every", self.float_every, 0, "100 sends every 100th step unrounded, 0 none"),
+            ("--virtual-workers", self.virtual_workers, 1, "4 lets each rank stand for four ranks of a larger job"),
         ):
             require_whole_number(
                 f"{flag}={value}: not a whole number from {minimum}", value, hint=example, minimum=minimum

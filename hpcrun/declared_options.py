@@ -25,7 +25,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hpcrun.errors import HpcrunError, closest_match
-from hpcrun.option_rules import read_rules, require_choice, require_in_range, require_share
+from hpcrun.option_rules import read_rules, require_choice, require_divisible, require_in_range, require_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -120,20 +120,25 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
     return args
 
 
-def require_ranks(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str], ranks: int) -> None:
+def require_ranks(
+    name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str], ranks: int, workers: int = 1
+) -> None:
     """Refuse a number of ranks that a rule excludes, or that is too large for an option with ``min_per_rank``.
+
+    The value of such an option must also be divisible among virtual workers.
 
     Args:
         name: The workload's name, for messages.
         table: The ``[options]`` of its ``workload.toml``.
         argv: Arguments that `parse` has accepted.
         ranks: The number of ranks of the job.
+        workers: The number of virtual workers of each rank.
 
     Raises:
         HpcrunError: The declaration of an option excludes this number of ranks.
     """
     rules = [rule for option in table for rule in read_rules(name, option, table) if rule.limits_ranks]
-    shared_options = [option for option in table if "min_per_rank" in table[option] and ranks > 1]
+    shared_options = [option for option in table if "min_per_rank" in table[option] and ranks * workers > 1]
     if not (rules or shared_options):
         return
     values = _values(parse(name, table, argv), table)
@@ -141,6 +146,7 @@ def require_ranks(name: str, table: Mapping[str, Mapping[str, Any]], argv: Seque
         rule.require_ranks(name, values, ranks)
     for option in shared_options:
         require_share(name, option, table[option]["min_per_rank"], values[option], ranks)
+        require_divisible(name, option, values[option], ranks, workers)
 
 
 def _values(args: argparse.Namespace, table: Mapping[str, object]) -> dict[str, Any]:

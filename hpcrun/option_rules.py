@@ -212,3 +212,25 @@ def require_share(name: str, option: str, minimum: int, value: int, ranks: int) 
     message = f"{name}: --{option}={value} is divided among all ranks, and the job has {ranks}"
     smaller = f", or request at most {pluralize(value // minimum, 'rank')}" if value >= minimum else ""
     raise HpcrunError(message, hint=f"-- --{option}={minimum * ranks} or more{smaller}")
+
+
+def require_divisible(name: str, option: str, value: int, ranks: int, workers: int) -> None:
+    """Refuse a value that virtual workers cannot share equally.
+
+    Args:
+        name: The workload's name.
+        option: The option, whose value all ranks share.
+        value: The value of the option.
+        ranks: The number of ranks of the job.
+        workers: The number of virtual workers of each rank; 1 for none.
+
+    Raises:
+        HpcrunError: The value is not a multiple of the number of all workers.
+    """
+    total = ranks * workers
+    if workers > 1 and value % total:
+        raise HpcrunError(
+            f"{name}: --{option}={value} does not divide among {total} workers "
+            f"(ranks: {ranks}, --virtual-workers={workers})",
+            hint=f"-- --{option}={-(-value // total) * total}, or another --virtual-workers",
+        )

@@ -180,10 +180,12 @@ def _warn_of_unexpanded_variables(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _warn_of_unused_codec(spec: JobSpec) -> tuple[str, ...]:
-    """Return a warning about --compress for ranks that do not communicate through hpcrun.train."""
-    if spec.compress in (None, "none") or spec.framework in ("auto", "hpcrun"):
+    """Return warnings about --compress and --virtual-workers for ranks that do not use hpcrun.train."""
+    options = {"--compress": spec.compress, "--virtual-workers": spec.virtual_workers}
+    if spec.framework in ("auto", "hpcrun"):
         return ()
-    return (f"--compress={spec.compress} has no effect: only hpcrun.train reads it, not {spec.framework}",)
+    given = [f"{flag}={value}" for flag, value in options.items() if value not in (None, "none", 1)]
+    return tuple(f"{option} has no effect: only hpcrun.train reads it, not {spec.framework}" for option in given)
 
 
 def _warn_of_unknown_copies(spec: JobSpec) -> tuple[str, ...]:

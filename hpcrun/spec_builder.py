@@ -65,7 +65,7 @@ def build_spec(
     environment = secret_vault.redact_variables(request.environment)
 
     def argv(args: tuple[str, ...]) -> tuple[str, ...]:
-        program.require_ranks(args, placement.resources.ranks)
+        program.require_ranks(args, placement.resources.ranks, request.virtual_workers or 1)
         return secret_vault.redact_argv(program.argv(container.python if container else python, args))
 
     spec = JobSpec(

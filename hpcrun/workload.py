@@ -89,18 +89,19 @@ class Workload:
             args = declared_options.replace_aliases(self.option_names, args)
         return (*(python if part is None else part for part in self.program), *args)
 
-    def require_ranks(self, args: tuple[str, ...], ranks: int) -> None:
+    def require_ranks(self, args: tuple[str, ...], ranks: int, workers: int = 1) -> None:
         """Refuse a number of ranks that the program does not support with these arguments.
 
         Args:
             args: The arguments after ``--`` on the command line.
             ranks: The number of ranks of the job.
+            workers: The number of virtual workers of each rank.
 
         Raises:
             HpcrunError: The declaration of an option excludes it.
         """
         if self.options is not None:
-            declared_options.require_ranks(self.name, self.options, args, ranks)
+            declared_options.require_ranks(self.name, self.options, args, ranks, workers)
 
 
 def bundled_names() -> list[str]:

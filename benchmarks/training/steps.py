@@ -9,7 +9,7 @@ Rank 0 prints one line of JSON. The variants are
     hpcrun      a step with hpcrun.train.Optimizer, which reads its settings from the environment
     mwms        a step under MultiWorkerMirroredStrategy (gRPC, RING)
     mirrored:N  a step of N batches under MirroredStrategy with N replicas, in one process with N threads
-    horovod     a step with hvd.grouped_allreduce; only without hpcrun
+    horovod     a step with hvd.grouped_allreduce; only without hpcrun. horovod:fp16 compresses the gradients to fp16
 """
 
 from __future__ import annotations
@@ -142,13 +142,18 @@ class StepVariants:
             step = self.step(*self.model())
         return tf.function(lambda: strategy.run(step))
 
-    def horovod(self) -> Step:
-        """Return a step with Horovod's allreduce of all gradients as one group."""
+    def horovod(self, compression: str = "none") -> Step:
+        """Return a step with Horovod's allreduce of all gradients as one group.
+
+        Args:
+            compression: The name of one of Horovod's compressors: none or fp16.
+        """
         import horovod.tensorflow as hvd
         import tensorflow as tf
 
         hvd.init()
-        return tf.function(self.step(*self.model(), lambda gradients: hvd.grouped_allreduce(gradients, op=hvd.Average)))
+        options = {"op": hvd.Average, "compression": getattr(hvd.Compression, compression)}
+        return tf.function(self.step(*self.model(), lambda gradients: hvd.grouped_allreduce(gradients, **options)))
 
     def bare(self, kilobytes: str) -> Step:
         """Return an MPI_Allreduce of as many bytes as the gradients have.

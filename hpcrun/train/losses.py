@@ -21,6 +21,7 @@ from hpcrun.run.waiting import waiting
 from hpcrun.train.backends import call_on_host
 from hpcrun.train.data.batch_share import current_share
 from hpcrun.train.gradients.optimizer import is_capturing
+from hpcrun.train.gradients.virtual_workers import count_workers
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -92,6 +93,12 @@ def _reduce_over_ranks(
 def _sum_over_ranks(local_count: Data) -> Data:
     """Return the sum of a scalar over the ranks that have samples. Collective."""
     if is_capturing():
+        if (workers := count_workers()) > 1:
+            raise HpcrunError(
+                f"--virtual-workers={workers}: virtual workers cannot normalize a loss with a mask, or with "
+                "reduction='mean_with_sample_weight': no worker has the weights of the whole batch",
+                hint="give sample_weight and the default reduction, or leave out --virtual-workers",
+            )
         raise HpcrunError(
             "XLA cannot compile a loss with a mask, or with reduction='mean_with_sample_weight': its normalization is "
             "an allreduce inside the step",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-import keras
-
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import reraise_original
 from hpcrun.train.callbacks import callbacks_on_this_rank, wrap_user_callbacks
@@ -16,6 +14,7 @@ from hpcrun.train.data.arrays import are_arrays
 from hpcrun.train.data.inputs import announce_local_batches, shard_input
 from hpcrun.train.fit_callbacks import create_fit_callbacks, keras_verbose
 from hpcrun.train.gradients.optimizer import distribute_optimizers
+from hpcrun.train.gradients.virtual_workers import is_distributed
 from hpcrun.train.model_build import build, is_custom_step
 from hpcrun.train.model_config import check_same_model
 from hpcrun.train.model_wrapper import ModelWrapper
@@ -25,13 +24,16 @@ from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import shared_seed
 from hpcrun.train.ranks.world import world
 from hpcrun.train.state import broadcast_once
-from hpcrun.train.steps import compile_step, restore_step, wrap_steps
+from hpcrun.train.steps import wrap_steps
 from hpcrun.train.unsupported import check_compiled, check_is_model, check_layers, check_losses, check_metrics
 from hpcrun.train.validation_data import shard_validation, split_validation
+from hpcrun.train.worker_steps import choose_step
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+
+    import keras
 
     from hpcrun.train.types import Data, Keras
 
@@ -293,10 +295,8 @@ class Model(ModelWrapper):
 
     def _set_up_ranks(self) -> None:
         model = self.keras_model
-        if world().size == 1:
-            return
-        check_losses(model)
-        check_layers(model)
-        model.training_state.reducers = distribute_optimizers(model)
-        if keras.backend.backend() == "tensorflow":
-            (compile_step if model.jit_compile and model.optimizer else restore_step)(model)
+        if is_distributed():
+            check_losses(model)
+            check_layers(model)
+            model.training_state.reducers = distribute_optimizers(model)
+            choose_step(model)

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from hpcrun.train.gradients.codec_choice import Choice
+from hpcrun.train.gradients.codecs import AUTO
+from hpcrun.train.gradients.virtual_workers import split_workers
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -29,7 +32,11 @@ def rank_state(model: keras.Model) -> RankState:
         "generators": _generators(),
     }
     reducers = model.training_state.reducers
-    return state | {f"reducer {number}": reducer.allreduce.state() for number, reducer in enumerate(reducers)}
+    for number, reducer in enumerate(reducers):
+        state[f"reducer {number}"] = reducer.allreduce.state()
+        if reducer.codec_reason:
+            state[f"codec {number}"] = [np.array([reducer.codec, reducer.codec_reason])]
+    return state
 
 
 def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Array]:
@@ -47,7 +54,9 @@ def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Arr
     if this_rank.size > 1:
         rank_states = this_rank.comm.bcast(rank_states)
     for number, reducer in enumerate(model.training_state.reducers):
-        reducer.allreduce.restore([state_of_rank[f"reducer {number}"] for state_of_rank in rank_states])
+        if reducer.codec == AUTO and (choices := rank_states[0].get(f"codec {number}")):
+            reducer.use_codec(Choice(*map(str, choices[0])))
+        reducer.allreduce.restore(split_workers([of_rank[f"reducer {number}"] for of_rank in rank_states]))
     if len(rank_states) == this_rank.size:
         state_of_rank = rank_states[this_rank.rank]
         for variable, value in zip(model.non_trainable_variables, state_of_rank["variables"], strict=False):

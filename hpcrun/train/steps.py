@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from hpcrun.errors import HpcrunError
-from hpcrun.run.job import print_line
 from hpcrun.train.backends import is_computed, wait_for_step
 from hpcrun.train.data.batch_share import use_share
 from hpcrun.train.data.shards import PredictShard, Shard, first_rank_with_samples
-from hpcrun.train.gradients.embedding_lookups import EmbeddingLookups
-from hpcrun.train.gradients.optimizer import CapturedStep, capture_gradients
-from hpcrun.train.gradients.sparse import is_sparse
 from hpcrun.train.losses import scale_losses
 from hpcrun.train.metrics import keep_callback_evaluation_local, reduce_metrics_over_ranks
 from hpcrun.train.model_build import is_custom_step
@@ -86,13 +81,13 @@ def wrap_steps(model: keras.Model) -> None:
     if hasattr(model, "training_state"):
         return
     model.training_state = TrainingState()
-    accept_shards = _accept_shards_stateless if keras.backend.backend() == "jax" else _accept_shards
-    model.train_step = accept_shards(model, model.train_step, is_training=True)
+    accept = _accept_shards_stateless if keras.backend.backend() == "jax" else accept_shards
+    model.train_step = accept(model, model.train_step, is_training=True)
     if keras.backend.backend() != "jax" and is_custom_step(
         model, "train_step"
     ):  # the loss metric of a custom step may count batches instead of samples
         model.training_state.samples_seen = keras.Variable(0.0, dtype="float32", trainable=False, name="seen")
-    model.test_step = accept_shards(model, model.test_step)
+    model.test_step = accept(model, model.test_step)
     model.predict_step = _accept_predict_shards(model.predict_step)
     # drop compiled functions, because they contain the original steps
     model.train_function = model.test_function = model.predict_function = None
@@ -177,66 +172,16 @@ def _skip_batches(model: keras.Model, data: Sequence[Data]) -> Keras:
     return ({}, state[0]) if state else model.get_metrics_result()
 
 
-def compile_step(model: keras.Model) -> None:
-    """Compile the forward and backward pass of a TensorFlow model's training step with XLA, without the allreduce.
-
-    XLA cannot compile the allreduce, which calls MPI from Python, so the compiled part ends with the gradients. A step
-    is not compiled if it takes several optimizer steps, or communicates before it has the gradients.
+def accept_shards(model: keras.Model, step: Step, *, takes_shard: bool = False, is_training: bool = False) -> Step:
+    """Return a step that accepts a `Shard`, weights gradients and losses by its share, and passes other data on.
 
     Args:
-        model: A model after `wrap_steps`, compiled with `jit_compile=True`; changed in place.
+        model: The model of the step.
+        step: A step of the model, whose argument is the data of a shard.
+        takes_shard: Whether the argument of the step is a `Shard` itself, also on a single rank.
+        is_training: Whether the step trains the model.
     """
-    import tensorflow as tf
 
-    model.jit_compile = False  # without this setting, Keras would compile the whole step
-    step = model.train_step.inner
-    if hasattr(step, "python_function"):  # gradients inside the graph of a tf.function are not accessible
-        if world().rank == 0:
-            print_line("INFO: jit_compile is off: the train_step is a tf.function")
-        restore_step(model)
-        return
-    captured: list[CapturedStep] = []
-
-    @tf.function(jit_compile=True, reduce_retracing=True, autograph=False)  # type: ignore[untyped-decorator]  # tensorflow is untyped
-    def forward_backward(data: Data, share: Data) -> tuple[Keras, list[Data]]:
-        with use_share(share), scale_losses(model), capture_gradients() as steps:
-            logs = step(data)
-        captured[:] = steps
-        present_gradients = [g for captured_step in steps for g in captured_step.gradients if g is not None]
-        return logs, [g.slices if is_sparse(g) else tf.convert_to_tensor(g) for g in present_gradients]
-
-    def train_step(shard: Shard) -> Keras:
-        reason = "XLA needs a train_step with exactly one optimizer step"
-        try:
-            forward_backward.get_concrete_function(shard.data, shard.share)  # trace the step, which sets `captured`
-        except HpcrunError as error:
-            reason = error.message
-            captured.clear()
-        if len(captured) != 1:
-            if world().rank == 0:
-                print_line(f"INFO: jit_compile is off: {reason}")
-            return step(shard.data)
-        logs, dense = forward_backward(shard.data, shard.share)
-        present_gradients, (captured_step,) = iter(dense), captured
-        gradients: list[Data] = [g if g is None else next(present_gradients) for g in captured_step.gradients]
-        for number, gradient in enumerate(captured_step.gradients):
-            if is_sparse(gradient):
-                gradients[number] = EmbeddingLookups(gradients[number], gradient.once_per_batch)
-        captured_step.optimizer.apply(gradients, captured_step.variables)
-        return logs
-
-    model.train_step = _accept_shards(model, train_step, takes_shard=True, is_training=True)
-    model.train_step.inner = step
-    model.train_function = None
-
-
-def restore_step(model: keras.Model) -> None:
-    """Undo `compile_step`, so that the training step runs without XLA."""
-    model.train_step = _accept_shards(model, model.train_step.inner, is_training=True)
-    model.train_function = None
-
-
-def _accept_shards(model: keras.Model, step: Step, *, takes_shard: bool = False, is_training: bool = False) -> Step:
     def step_on_shard(data: Shard | Data) -> Keras:
         if not isinstance(data, Shard):
             return step_on_shard.inner(data)  # type: ignore[attr-defined]
@@ -248,7 +193,7 @@ def _accept_shards(model: keras.Model, step: Step, *, takes_shard: bool = False,
             model.training_state.weights_before if is_training else (), model.variables, strict=False
         ):
             saved_variable.assign(variable.value)
-        if world().size == 1:
+        if world().size == 1 and not takes_shard:
             return step(data.data)
         old_metrics = [keras.ops.copy(v.value) for v in model.metrics_variables]
         with use_share(data.share), scale_losses(model), use_rank_seeds():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import keras
@@ -66,9 +65,12 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Record the end of training."""
         self.progress.phase = "trained"
-        if sent_bytes := self._sent_bytes():
-            gradient_traffic["codec"] = os.environ.get("HPCRUN_COMPRESS") or "none"
+        reducers, sent_bytes = self._model.training_state.reducers, self._sent_bytes()
+        if sent_bytes or any(reducer.codec_reason for reducer in reducers):
+            gradient_traffic["codec"] = ", ".join(dict.fromkeys(reducer.codec for reducer in reducers))
             gradient_traffic["sent_mb_per_step"] = round(sent_bytes / 1e6, 4)
+        if reason := "; ".join(filter(None, (reducer.codec_reason for reducer in reducers))):
+            gradient_traffic["codec_reason"] = reason
 
     def heartbeat_details(self) -> Json:
         """Return the heartbeat's values for the `fit`, with the logs of this rank."""
@@ -77,7 +79,7 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
     def _sent_bytes(self) -> float:
         """Return how many bytes of gradients this rank has sent per step; 0 if none, as in shared memory."""
         reducers = self._model.training_state.reducers
-        return float(sum(reducer.allreduce.sent_bytes / max(1, reducer.steps) for reducer in reducers))
+        return float(sum(reducer.sent_bytes_per_step() for reducer in reducers))
 
     def _count(self) -> None:
         """Compute the global batch size; at the end of an epoch, the count covers all ranks on every backend."""

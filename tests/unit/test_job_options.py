@@ -33,6 +33,7 @@ CHANGED = {
     "float_last_layer": True,
     "float_every": 50,
     "error_feedback": False,
+    "virtual_workers": 4,
 }
 """A value of each option that is not its default."""
 

@@ -43,6 +43,19 @@ def test_compiled_functions_give_the_bits_of_numpy(compiled, size):
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("base", [5, 7, 17, 65, 1025, 2049])
+def test_compiled_packing_gives_the_bits_of_numpy(compiled, size, base):
+    numbers = np.random.default_rng(size).integers(base, size=size).astype(np.uint16)
+    numbers[-1] = base - 1
+    words = NUMPY.pack(numbers, base)
+    np.testing.assert_array_equal(compiled.pack(numbers, base), words)
+    for codes in (NUMPY, compiled):
+        np.testing.assert_array_equal(codes.unpack(words, base, size), numbers)
+    largest = np.full_like(words, 2**64 - 1)  # the reciprocal is least exact
+    np.testing.assert_array_equal(compiled.unpack(largest, base, size), NUMPY.unpack(largest, base, size))
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_statistics_are_those_of_the_values(size):
     values = normal(size) + np.float32(0.5)
     assert NUMPY.statistics(values) == pytest.approx((np.abs(values).max(), values.std()), abs=1e-6)

@@ -524,8 +524,10 @@ def test_a_variable_that_no_shell_expands_is_a_warning(cli):
 
 
 def test_a_codec_that_the_ranks_do_not_use_is_a_warning(cli):
-    line = ("submit", "--site", "slurm", "--dry-run", "-n", "2", "--compress", "ternary")
-    assert "WARNING: --compress=ternary has no effect" in cli(*line, "--framework", "torch", "--", "true")[2]
+    line = ("submit", "--site", "slurm", "--dry-run", "-n", "2", "--compress", "ternary", "--virtual-workers", "4")
+    warnings = cli(*line, "--framework", "torch", "--", "true")[2]
+    assert "WARNING: --compress=ternary has no effect" in warnings
+    assert "WARNING: --virtual-workers=4 has no effect" in warnings
     assert "has no effect" not in cli(*line, "lenet5")[2]
 
 
@@ -538,6 +540,17 @@ def test_a_codec_that_the_ranks_do_not_use_is_a_warning(cli):
         ("--compress=ternary --clip-factor=-1", "--clip-factor=-1.0: not a number from 0", "2.5 clips gradients"),
         ("--compress=powersgd --powersgd-rank=0", "--powersgd-rank=0: not a whole number from 1", "four columns"),
         ("--compress=ternary --float-every=-2", "--float-every=-2: not a whole number from 0", "0 none"),
+        (
+            "--compress=auto --virtual-workers=2",
+            "--compress=auto measures real ranks, and this job has --virtual-workers=2",
+            "name a codec: none, fp16",
+        ),
+        ("--virtual-workers=0", "--virtual-workers=0: not a whole number from 1", "four ranks of a larger job"),
+        (
+            "--virtual-workers=3",
+            "lenet5: --batch-size=64 does not divide among 6 workers (ranks: 2, --virtual-workers=3)",
+            "-- --batch-size=66, or another --virtual-workers",
+        ),
     ],
 )
 def test_wrong_options_of_codecs_are_refused(cli, options, error, hint):

@@ -39,6 +39,9 @@ CODECS: dict[str, type[AllReduce]] = {
     "powersgd": PowerSgdAllReduce,
 }
 
+AUTO = "auto"
+"""The value of ``$HPCRUN_COMPRESS`` that lets `codec_choice` choose."""
+
 
 def choose_allreduce(comm: Comm, hosts: Sequence[Hashable], call: Call = call_blocking) -> AllReduce:
     """Create the allreduce that ``$HPCRUN_COMPRESS`` and ``$HPCRUN_HIERARCHICAL`` select.
@@ -51,9 +54,33 @@ def choose_allreduce(comm: Comm, hosts: Sequence[Hashable], call: Call = call_bl
     Raises:
         HpcrunError: The codec is unknown.
     """
-    name = os.environ.get("HPCRUN_COMPRESS") or "none"
-    if name not in CODECS:
-        raise HpcrunError(f"HPCRUN_COMPRESS={name}: unknown codec", hint=f"one of {', '.join(CODECS)}")
+    codec = read_codec()
     if read_switch("HPCRUN_HIERARCHICAL", default=False) and has_equal_host_sizes(hosts):
-        return HierarchicalAllReduce(comm, hosts, call, CODECS[name])
-    return CODECS[name](comm, call)
+        return HierarchicalAllReduce(comm, hosts, call, codec)
+    return codec(comm, call)
+
+
+def create_codec(comm: Comm) -> AllReduce:
+    """Create the allreduce that ``$HPCRUN_COMPRESS`` selects, for a communicator of any kind.
+
+    Raises:
+        HpcrunError: The codec is unknown.
+    """
+    return read_codec()(comm)
+
+
+def read_codec() -> type[AllReduce]:
+    """Return the codec that ``$HPCRUN_COMPRESS`` names; ``auto`` begins without compression.
+
+    Raises:
+        HpcrunError: The codec is unknown.
+    """
+    name = "none" if is_automatic() else os.environ.get("HPCRUN_COMPRESS") or "none"
+    if name not in CODECS:
+        raise HpcrunError(f"HPCRUN_COMPRESS={name}: unknown codec", hint=f"one of {', '.join((*CODECS, AUTO))}")
+    return CODECS[name]
+
+
+def is_automatic() -> bool:
+    """Return whether ``$HPCRUN_COMPRESS`` leaves the choice of the codec to a measurement of the first steps."""
+    return os.environ.get("HPCRUN_COMPRESS") == AUTO

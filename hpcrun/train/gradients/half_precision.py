@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.train.gradients.allreduce import AllReduce, call_blocking
+from hpcrun.train.gradients.allreduce import CHUNK_BYTES, AllReduce, call_blocking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 BLOCK_VALUES = 2**16  # number of values converted at a time; buffers of this size stay in the cache
+MIN_SHARD_BYTES = 2**16  # with many ranks, NumPy's calls for smaller shards would take longer than the conversion
 _UPPER_HALF = int(sys.byteorder == "little")  # index of the upper half of 32 bits
 
 
@@ -33,6 +34,7 @@ class HalfPrecisionAllReduce(AllReduce):
 
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         super().__init__(comm, call)
+        self.chunk_bytes = max(CHUNK_BYTES, comm.size * MIN_SHARD_BYTES)
         self._memory: dict[int, Array] = {}
         self._scratch = np.empty(BLOCK_VALUES, np.float32)
 

@@ -24,6 +24,7 @@ from hpcrun.train.gradients.overlap import BUCKET_BYTES, group_gradients
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.gradients.sparse import gather_rows, is_sparse, to_dense, warn_about_dense_rows
 from hpcrun.train.gradients.unreduced_losses import warn_about_unreduced_loss, watch_gradient_tapes
+from hpcrun.train.gradients.virtual_workers import VirtualReducer, count_workers, is_distributed
 from hpcrun.train.normalization import synchronize_keras_layers
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.world import world
@@ -67,7 +68,7 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
         HpcrunError: A `LossScaleOptimizer` wraps an optimizer that already averages gradients (only with several
             ranks).
     """
-    if world().size > 1 and not get_reducer(optimizer):
+    if is_distributed() and not get_reducer(optimizer):
         kind = type(optimizer).__name__
         config = {f"{key} of the optimizer {kind}": to_comparable(value) for key, value in config_of(optimizer).items()}
         _distribute(optimizer).values_to_compare = {"optimizer": kind} | config
@@ -97,7 +98,7 @@ def _distribute(optimizer: keras.optimizers.Optimizer) -> Reducer:
         return original_stateless_apply(optimizer_variables, average_gradients(reducer, grads), trainable_variables)
 
     optimizer.apply = without_autograph(apply)
-    optimizer.apply.reducer = reducer
+    optimizer.apply.reducer, optimizer.apply.original = reducer, original_apply
     # on JAX, the outer optimizer does not call `apply` of the inner optimizer
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         optimizer.stateless_apply = stateless_apply
@@ -130,6 +131,8 @@ def _refuse_nested_averaging() -> None:
 
 
 def _make_reducer() -> Reducer:
+    if (workers := count_workers()) > 1:
+        return VirtualReducer(world().comm, workers)
     if is_cuda_aware():
         return TorchReducer(world().comm)
     return Reducer(world().comm, overlap=is_overlap_enabled())
@@ -159,7 +162,7 @@ def distribute_optimizers(model: keras.Model) -> list[Reducer]:
     Returns:
         The reducer of each optimizer, also of optimizers that take no steps.
     """
-    return [_distribute(optimizer) for optimizer in find_optimizers(model)] if world().size > 1 else []
+    return [_distribute(optimizer) for optimizer in find_optimizers(model)] if is_distributed() else []
 
 
 @contextmanager
@@ -194,6 +197,11 @@ def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]
     """
     if all(g is None for g in gradients):
         return list(gradients)
+    if isinstance(reducer, VirtualReducer):
+        raise HpcrunError(
+            "--virtual-workers divides the batches of fit, and an optimizer step outside of fit has no batch",
+            hint="train with fit of an hpcrun.train.Model, or leave out --virtual-workers",
+        )
     if reducer.values_to_compare:  # raise the error outside the graph, because TensorFlow wraps errors inside
         values, reducer.values_to_compare = reducer.values_to_compare, {}
         require_agreement(values, "make the same optimizer on all ranks, with one learning rate")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.run.job import read_number
+from hpcrun.run.job import print_line, read_number
 from hpcrun.run.waiting import waiting
 from hpcrun.train.data.batch_share import record_share
 from hpcrun.train.gradients.allreduce import AllReduce, call_blocking, call_polling
 from hpcrun.train.gradients.buffers import ALIGNMENT, Buffer
-from hpcrun.train.gradients.codecs import choose_allreduce
+from hpcrun.train.gradients.codec_choice import CodecChooser
+from hpcrun.train.gradients.codecs import AUTO, CODECS, choose_allreduce, is_automatic
 from hpcrun.train.gradients.shared_memory import SharedMemoryAllReduce, is_one_host
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import checked_barrier
@@ -20,10 +23,11 @@ from hpcrun.train.ranks.world import world
 from hpcrun.train.settings import read_switch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hpcrun.train.gradients.allreduce import Call
     from hpcrun.train.gradients.buffers import Chunk
+    from hpcrun.train.gradients.codec_choice import Choice
     from hpcrun.train.types import Comm
 
     Array = np.ndarray[Any, Any]
@@ -53,6 +57,8 @@ class Reducer:
         exit_requested: Whether this rank received a signal to exit; sent to the other ranks with the next reduction.
         exit_agreed: Whether a rank requested an exit in the last reduction; equal on all ranks.
         keepalive: Functions that compiled steps call; kept alive as long as the reducer.
+        codec: The name of the codec; ``auto`` until it has been chosen.
+        codec_reason: Why ``auto`` has chosen the codec; empty without ``auto``.
         values_to_compare: Values that must be equal on all ranks; compared at the first step.
     """
 
@@ -64,10 +70,12 @@ class Reducer:
         self.comm = comm
         self.overlap = overlap
         call = call_polling if overlap else call_blocking
+        self.codec, self.codec_reason = os.environ.get("HPCRUN_COMPRESS") or "none", ""
+        self._chooser = None if allreduce else _create_chooser(comm, overlap=overlap)
         self.allreduce = allreduce or _choose_allreduce(comm, call)
         self._exact_allreduce = AllReduce(comm, call)
         self.chunk_bytes = _chunk_size(self.allreduce.chunk_bytes) if chunk_bytes is None else chunk_bytes
-        self.steps = 0
+        self.steps = self._uncounted_steps = 0
         self.stop_requested = self.stop_agreed = self.exit_requested = self.exit_agreed = False
         self.keepalive: list[Any] = []
         self.values_to_compare: dict[str, object] = {}
@@ -92,6 +100,8 @@ class Reducer:
             HpcrunError: Other ranks have no more batches, or the ranks' shares do not add up to 1.
         """
         key = (group, gradients[0].dtype, *(g.shape for g in gradients))
+        if self._chooser and group == 0 and self._chooser.is_complete():
+            self._choose_codec(self._chooser, gradients, len(self._buffers[key].chunks) if key in self._buffers else 1)
         if key not in self._buffers:
             checked_barrier("the first gradients' allreduce")  # ranks reach the first step at different times
             self._buffers[key] = Buffer(
@@ -99,7 +109,7 @@ class Reducer:
             )
         buffer = self._buffers[key]
         weight = gradients[0].dtype.type(share)
-        with waiting("the gradients' allreduce of step", self.steps + 1):
+        with self._measured(), waiting("the gradients' allreduce of step", self.steps + 1):
             for chunk in buffer.chunks:
                 for number, values, memory in chunk.segments:
                     gradient = gradients[number]
@@ -124,6 +134,46 @@ class Reducer:
             with waiting("the end of the epoch"):
                 self._reduce_header(self._header_chunk, 0, has_ended=True)
             self._read_header(self._header_chunk, self.steps)
+
+    def sent_bytes_per_step(self) -> float:
+        """Return how many bytes this rank has sent per step in its codec; 0 if unknown, as in shared memory."""
+        return self.allreduce.sent_bytes / max(1, self.steps - self._uncounted_steps)
+
+    def use_codec(self, choice: Choice) -> None:
+        """Sum the gradients of the next steps in the codec that ``auto`` has chosen. Collective.
+
+        Args:
+            choice: The codec, equal on all ranks.
+        """
+        codec_in_use, self._chooser = "none" if self.codec == AUTO else self.codec, None
+        self.codec, self.codec_reason = choice
+        if choice.codec != codec_in_use:
+            is_plain = choice.codec == "none"
+            self.allreduce = (
+                _choose_allreduce(self.comm, call_blocking) if is_plain else CODECS[choice.codec](self.comm)
+            )
+            self.chunk_bytes, self._uncounted_steps = _chunk_size(self.allreduce.chunk_bytes), self.steps
+            self._buffers, self._header_chunk = {}, None
+
+    def _choose_codec(self, chooser: CodecChooser, gradients: Sequence[Array], chunks: int) -> None:
+        """Choose the codec, or at the next call check the choice. Collective."""
+        is_first = self.codec == AUTO
+        with waiting("the choice of a codec"):
+            choice = chooser.choose(gradients, chunks)
+        if self.comm.rank == 0 and choice.codec != self.codec:
+            print_line(f"INFO: --compress auto chose {choice.codec}: {choice.reason}")
+        self.use_codec(choice)
+        if is_first and choice.codec != "none":
+            self._chooser = chooser
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        """Measure a sum of gradients, if the codec has not been chosen yet."""
+        if self._chooser:
+            self._chooser.begin_sum()
+        yield
+        if self._chooser:
+            self._chooser.end_sum()
 
     def _reduce_header(self, chunk: Chunk, share: float, *, has_ended: bool) -> None:
         if not has_ended:
@@ -152,6 +202,19 @@ def _chunk_size(default: int) -> int:
         read_number("HPCRUN_FUSION_THRESHOLD_KB", default / 1024, "KB", "2048, or 0 for one message per tensor") * 1024
     )
     return max(int(size), ALIGNMENT) if size else 0  # a chunk must hold the whole header
+
+
+def _create_chooser(comm: Comm, *, overlap: bool) -> CodecChooser | None:
+    """Return what measures the first steps and chooses the codec; None without ``auto``."""
+    if not is_automatic():
+        return None
+    if overlap or read_switch("HPCRUN_HIERARCHICAL", default=False):
+        variable = "HPCRUN_OVERLAP" if overlap else "HPCRUN_HIERARCHICAL"
+        raise HpcrunError(
+            f"--compress=auto cannot predict steps with {variable}=1",
+            hint=f"leave out {variable}, or name a codec: {', '.join(CODECS)}",
+        )
+    return CodecChooser(comm)
 
 
 def _choose_allreduce(comm: Comm, call: Call) -> AllReduce:

@@ -18,7 +18,7 @@ import numpy as np
 from hpcrun.run.job import read_number
 from hpcrun.train.gradients.allreduce import bytes_sent, call_blocking, call_polling, poll
 from hpcrun.train.gradients.layerwise import LayerwiseAllReduce
-from hpcrun.train.gradients.packing import WORD_BITS, pack_numbers, unpack_numbers, values_per_word
+from hpcrun.train.gradients.packing import WORD_BITS, values_per_word
 from hpcrun.train.gradients.ternary_codes import TILE_BYTES, load_codes, packed_size
 
 if TYPE_CHECKING:
@@ -136,10 +136,10 @@ class TernaryAllReduce(LayerwiseAllReduce):
             pass
         incoming = np.empty_like(outgoing)
         self.exchange("Alltoall", outgoing, incoming)
-        words = pack_numbers((self.codes.count(incoming) + np.int16(ranks)).view(np.uint16), base)
+        words = self.codes.pack((self.codes.count(incoming) + np.int16(ranks)).view(np.uint16), base)
         all_words = np.empty((ranks, words.size), words.dtype)
         self.exchange("Allgather", words, all_words)
-        sums = np.concatenate([unpack_numbers(row, base, 4 * shard) for row in all_words])
+        sums = np.concatenate([self.codes.unpack(row, base, 4 * shard) for row in all_words])
         start = 0
         for layer, scale in zip(layout.compressed, scales, strict=True):
             if np.isfinite(scale):

@@ -81,3 +81,32 @@ void hpcrun_count(const uint8_t *restrict packed, int64_t ranks, int64_t stride,
     for (int i = 0; i < TILE; i++) sums[tile + i] = tile_sums[i];
   }
 }
+
+/* packing.py describes the words: number `row * words + i` is the digit `row` of word i, from the highest. */
+void hpcrun_pack(const uint16_t *restrict numbers, int64_t size, int64_t base, int64_t digits, int64_t words,
+                 uint64_t *restrict packed) {
+  for (int64_t i = 0; i < words; i++) packed[i] = 0;
+  for (int64_t block = 0; block < words; block += BLOCK) /* a block of words stays in the cache */
+    for (int64_t row = 0; row < digits; row++)
+      for (int64_t i = block; i < words && i < block + BLOCK; i++)
+        packed[i] = packed[i] * (uint64_t)base + (row * words + i < size ? numbers[row * words + i] : 0);
+}
+
+void hpcrun_unpack(const uint64_t *restrict packed, int64_t size, int64_t base, int64_t digits, int64_t words,
+                   uint16_t *restrict numbers) {
+  uint64_t divisor = (uint64_t)base, reciprocal = UINT64_MAX / divisor, rest[LANES] = {0};
+  for (int64_t block = 0; block < words; block += LANES) {
+    for (int lane = 0; lane < LANES; lane++) rest[lane] = block + lane < words ? packed[block + lane] : 0;
+    for (int64_t row = digits - 1; row >= 0; row--) {
+      uint16_t row_digits[LANES];
+      for (int lane = 0; lane < LANES; lane++) {
+        uint64_t quotient = (uint64_t)((unsigned __int128)rest[lane] * reciprocal >> 64); /* at most 1 too small */
+        uint64_t digit = rest[lane] - quotient * divisor, carry = digit >= divisor;
+        row_digits[lane] = (uint16_t)(digit - (carry ? divisor : 0));
+        rest[lane] = quotient + carry;
+      }
+      int64_t start = row * words + block, end = (row + 1) * words < size ? (row + 1) * words : size;
+      for (int lane = 0; lane < LANES && start + lane < end; lane++) numbers[start + lane] = row_digits[lane];
+    }
+  }
+}

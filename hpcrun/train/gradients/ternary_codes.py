@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from hpcrun.train.gradients.packing import pack_numbers, unpack_numbers, values_per_word
+
 Array = np.ndarray[Any, Any]
 
 TILE, TILE_BYTES, _LANES = 256, 64, 16
@@ -119,6 +121,14 @@ class NumpyCodes:
                 sums[:, quarter] -= (codes >> np.uint8(1)).view(np.int8)
         return sums.reshape(-1)
 
+    def pack(self, numbers: Array, base: int) -> Array:
+        """Pack integers into words of 64 bits; see `packing.pack_numbers`."""
+        return pack_numbers(numbers, base)
+
+    def unpack(self, words: Array, base: int, size: int) -> Array:
+        """Return the numbers that `pack` packed into words; see `packing.unpack_numbers`."""
+        return unpack_numbers(words, base, size)
+
 
 class CompiledCodes(NumpyCodes):
     """The same functions, compiled.
@@ -155,6 +165,19 @@ class CompiledCodes(NumpyCodes):
         sums = np.empty(4 * packed.shape[1], np.int16)
         self._call("count", packed, packed.shape[0], packed.strides[0], sums.size, sums)
         return sums
+
+    def pack(self, numbers: Array, base: int) -> Array:
+        """Pack integers into words of 64 bits; see `packing.pack_numbers`."""
+        digits = values_per_word(base)
+        words = np.empty(-(-numbers.size // digits), np.uint64)
+        self._call("pack", numbers, numbers.size, base, digits, words.size, words)
+        return words
+
+    def unpack(self, words: Array, base: int, size: int) -> Array:
+        """Return the numbers that `pack` packed into words; see `packing.unpack_numbers`."""
+        numbers = np.empty(size, np.uint16)
+        self._call("unpack", words, size, base, values_per_word(base), words.size, numbers)
+        return numbers
 
     def _call(self, name: str, *arguments: Any) -> None:
         """Call a function with arrays whose last axis is contiguous, whole numbers, and values of ctypes."""
