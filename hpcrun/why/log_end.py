@@ -51,7 +51,7 @@ _WARNING = re.compile(
         |\S+:\d+:[ ]\w*Warning:[ ].*
         |.*\bnot[ ]a[ ]failure\b.*
         |.*\bNCCL[ ]INFO\b.*
-        |.*[ ]\(ignored\)
+        |(?!.*undefined[ ]symbol).*[ ]\(ignored\)  # Open MPI's optional plugins
         |INFO:.*  # Python's logging, Apptainer
         |(?:\[rank\d+\]:)?\[[WI][\d ](?!.*(?:\bgai[ ]error|[ ]99[ ]-[ ])).*  # PyTorch
         |\S+:[ ][Ww]arning:[ ].*  # libibverbs, bash, srun
