@@ -122,14 +122,16 @@ def test_a_cancelled_torch_workload_with_decoder_processes_goes_on(user, launche
     site = user.home / "config/hpcrun/torch.toml"
     site.write_text(f'python = "{backend_python("torch")}"\n{SITES[launcher]}')
     write_two_colours(user.home / "tree", user.home / "shards", train=40)
-    options = ["--arch", "resnet18", "--image-size", "32", "--batch-size", "4", "--workers", "2", "--train-epochs", "2"]
+    options = ["--arch", "resnet18", "--image-size", "32", "--batch-size", "4", "--workers", "2", "--train-epochs", "8"]
     command = ["submit", "resnet50-torch", "--site", "torch", "-N", "2", "--ntasks-per-node", "1", "--no-gpu"]
-    environ = ["-x", "OMP_NUM_THREADS=1"]
+    environ = ["-x", "OMP_NUM_THREADS=1", "-x", "HPCRUN_HEARTBEAT_SECONDS=0.2"]
     submitted = user.json(*command, *environ, "--", *options, "--data-dir", user.home / "shards")
     run_dir, log = Path(submitted["run_dir"]), user.cluster.config.log / "slurmctld.log"
     wait_for("the first steps", lambda: any(run_dir.glob("heartbeats/rank-0.json")), 120, log)
-    assert user.hpcrun("cancel", submitted["job_id"]).returncode == 0
+    cancelled = user.hpcrun("cancel", submitted["job_id"])
+    assert cancelled.returncode == 0, cancelled.stderr
     wait_for("the checkpoint", (run_dir / "checkpoints/training.pt").exists, 60, log)
     assert user.hpcrun("resume", submitted["job_id"]).returncode == 0
-    wait_for("the result", (run_dir / "result.json").exists, 120, log)
-    assert [json.loads(line)["epoch"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()] == [1, 2]
+    wait_for("the result", (run_dir / "result.json").exists, 240, log)
+    epochs = [json.loads(line)["epoch"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert epochs == list(range(1, 9))

@@ -61,6 +61,11 @@ def test_lines_of_other_programs_are_no_exceptions(recorded):
     assert "ValueError: odd" in diagnose(recorded, log).summary
 
 
+def test_a_metric_of_keras_2_is_recognised():
+    advice = advise("AttributeError: 'SparseCategoricalAccuracy' object has no attribute 'reset_states'")
+    assert advice.endswith("with Keras 2: pip install tf_keras, and submit with -x TF_USE_LEGACY_KERAS=1")
+
+
 def test_advice_depends_on_the_line_of_code_and_quotes_the_name():
     of_checkpoint = advise("KeyError: 'optimizer'", code="opt.load_state_dict(ckpt['optimizer'])")
     of_environment = advise("KeyError: 'DATA_DIR'", code="root = os.environ['DATA_DIR']")
