@@ -14,6 +14,7 @@ from checks import assert_refused, run_checks
 import hpcrun.train
 from hpcrun.train.gradients.codecs import CODECS, create_codec
 from hpcrun.train.gradients.virtual_workers import VirtualReducer, split_workers
+from hpcrun.train.gradients.worker_comm import WorkerGroup
 from hpcrun.train.normalization import SyncBatchNormalization
 from hpcrun.train.ranks.world import world
 
@@ -131,6 +132,22 @@ def check_sent_bytes_are_those_of_a_rank():
     reduce(reducer)
     numbers, workers = sum(map(np.size, gradients(0))), 2 * size
     assert abs(reducer.allreduce.sent_bytes / (8 * numbers * (workers - 1) / workers) - 1) < 0.01
+
+
+def check_an_error_of_one_worker_is_raised():
+    group = WorkerGroup(comm, 2)
+
+    def fail(number):
+        if number:
+            raise ValueError("of worker 1")
+        group.comms[0].Allreduce(None, np.zeros(1))  # waits for worker 1
+
+    try:
+        group.run(fail)
+    except ValueError as error:
+        assert str(error) == "of worker 1"
+    else:
+        raise AssertionError("no error")
 
 
 def check_moving_statistics_are_means():
