@@ -12,6 +12,7 @@ from cases import compiled, data, network, optimizers, weights
 from checks import assert_refused, run_checks
 
 import hpcrun.train
+from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients.codecs import CODECS, create_codec
 from hpcrun.train.gradients.virtual_workers import VirtualReducer, split_workers
 from hpcrun.train.gradients.worker_comm import WorkerGroup
@@ -139,15 +140,10 @@ def check_an_error_of_one_worker_is_raised():
 
     def fail(number):
         if number:
-            raise ValueError("of worker 1")
+            raise HpcrunError("of worker 1", hint="none")
         group.comms[0].Allreduce(None, np.zeros(1))  # waits for worker 1
 
-    try:
-        group.run(fail)
-    except ValueError as error:
-        assert str(error) == "of worker 1"
-    else:
-        raise AssertionError("no error")
+    assert_refused("of worker 1", group.run, fail)
 
 
 def check_moving_statistics_are_means():
