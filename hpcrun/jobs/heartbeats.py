@@ -41,6 +41,7 @@ class Heartbeat:
         step_seconds: Mean time of the latest steps, in s.
         own_seconds: The part of `step_seconds` in which this rank did not wait for other ranks; 0 if unknown.
         sent_bytes: How many bytes of gradients the rank has sent to other ranks per step; 0 if unknown.
+        codec: The name of the codec in which the rank sends gradients; ``auto`` until one is chosen.
         images_per_second: Training rate of all ranks together.
         fit_seconds: The duration of the ``fit`` call so far, in s (rank 0 only).
         logs: Keras's metrics by name (rank 0 only).
@@ -67,6 +68,7 @@ class Heartbeat:
     step_seconds: float = 0.0
     own_seconds: float = 0.0
     sent_bytes: float = 0.0
+    codec: str = ""
     images_per_second: float = 0.0
     fit_seconds: float = 0.0
     logs: JsonObject = field(default_factory=dict)

@@ -67,14 +67,18 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         self.progress.phase = "trained"
         reducers, sent_bytes = self._model.training_state.reducers, self._sent_bytes()
         if sent_bytes or any(reducer.codec_reason for reducer in reducers):
-            gradient_traffic["codec"] = ", ".join(dict.fromkeys(reducer.codec for reducer in reducers))
+            gradient_traffic["codec"] = self._codec()
             gradient_traffic["sent_mb_per_step"] = round(sent_bytes / 1e6, 4)
         if reason := "; ".join(filter(None, (reducer.codec_reason for reducer in reducers))):
             gradient_traffic["codec_reason"] = reason
 
     def heartbeat_details(self) -> Json:
         """Return the heartbeat's values for the `fit`, with the logs of this rank."""
-        return {**self.progress.details(is_chief=world().rank == 0), "sent_bytes": self._sent_bytes()}
+        details = self.progress.details(is_chief=world().rank == 0)
+        return {**details, "sent_bytes": self._sent_bytes(), "codec": self._codec()}
+
+    def _codec(self) -> str:
+        return ", ".join(dict.fromkeys(reducer.codec for reducer in self._model.training_state.reducers))
 
     def _sent_bytes(self) -> float:
         """Return how many bytes of gradients this rank has sent per step; 0 if none, as in shared memory."""

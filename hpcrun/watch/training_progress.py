@@ -35,6 +35,7 @@ class TrainingProgress:
         step_seconds: The time per step in s.
         communication_share: The part of a step in which rank 0 communicates or waits for other ranks; 0 if unknown.
         sent_bytes: How many bytes of gradients rank 0 sends per step.
+        codec: The name of the codec in which rank 0 sends gradients; empty if unknown.
         metrics: The newest metrics: of the last epoch (all ranks), and of the current epoch (rank 0).
         losses: The loss over time; None for values that are not finite.
         rates: The training rate over time, in images/s; None for values that are not finite.
@@ -52,6 +53,7 @@ class TrainingProgress:
     step_seconds: float = 0.0
     communication_share: float = 0.0
     sent_bytes: float = 0.0
+    codec: str = ""
     metrics: dict[str, object] = field(default_factory=dict)
     losses: list[float | None] = field(default_factory=list)
     rates: list[float | None] = field(default_factory=list)
@@ -117,7 +119,8 @@ def measure_progress(
         images_per_second=rate,
         step_seconds=heartbeat.step_seconds if heartbeat else 0.0,
         communication_share=heartbeat.wait_fraction if heartbeat else 0.0,
-        sent_bytes=heartbeat.sent_bytes if heartbeat else 0.0, metrics=shown_metrics, losses=losses, rates=rates,
+        sent_bytes=heartbeat.sent_bytes if heartbeat else 0.0, codec=heartbeat.codec if heartbeat else "",
+        metrics=shown_metrics, losses=losses, rates=rates,
     )  # fmt: skip
 
 

@@ -146,9 +146,9 @@ def _render_training(state: WatchState, width: int) -> list[Text]:
     lines.append(Text(position_text))
     if state.is_running and progress.sent_bytes:
         share, megabytes = 100 * progress.communication_share, progress.sent_bytes / 1e6
-        lines.append(
-            Text(f"each rank sends {megabytes:.3g} MB of gradients per step, communication takes {share:.0f} %")
-        )
+        what = f"({progress.codec})" if progress.codec not in ("", "none") else "of gradients"
+        traffic = f"each rank sends {megabytes:.3g} MB {what} per step"
+        lines.append(Text(f"{traffic}, communication takes {share:.0f} %"))
     if progress.metrics:
         lines.append(Text(format_metrics(progress.metrics), "cyan"))
     return lines

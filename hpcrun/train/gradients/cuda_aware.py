@@ -68,6 +68,7 @@ class TorchReducer(Reducer):
 
     def __init__(self, comm: Comm) -> None:
         super().__init__(comm, allreduce=AllReduce(comm))
+        self.codec = "none"  # HPCRUN_COMPRESS is ignored
         self._flats: dict[tuple[Any, ...], Data] = {}
         (self._header,) = Buffer([np.zeros(0, np.float32)], 0, self.allreduce.memory, with_header=True).chunks
 

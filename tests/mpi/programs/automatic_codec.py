@@ -82,18 +82,18 @@ def check_a_codec_that_makes_steps_longer_is_given_up():
     reducer = Reducer(SlowComm())
     steps(reducer, (1000, 600))
     assert reducer.codec == "powersgd"
-    after, output, mean = steps(reducer, (1000, 600), seconds=0.1)
+    after, output, mean = steps(reducer, (1000, 600), seconds=0.2)
     assert set(comm.allgather(reducer.codec)) == {"none"}
     np.testing.assert_allclose(after, mean, atol=1e-5)
-    assert ("chose none: a step took 1" in output) == (rank == 0), output
+    assert ("chose none: a step took " in output) == (rank == 0), output
 
 
 def check_little_communication_stays_float32():
     reducer = Reducer(comm)
-    total, output, mean = steps(reducer, (40, 60), seconds=0.02)
+    total, output, mean = steps(reducer, (10, 6), seconds=0.1)
     assert set(comm.allgather(reducer.codec)) == {"none"}
     np.testing.assert_allclose(total, mean, atol=1e-5)
-    assert ("chose none: of a step of 2" in output) == (rank == 0), output
+    assert ("chose none: of a step of " in output) == (rank == 0), output
 
 
 def check_a_dry_run_counts_what_a_codec_sends():

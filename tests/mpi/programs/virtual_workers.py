@@ -12,8 +12,10 @@ from cases import compiled, data, network, optimizers, weights
 from checks import assert_refused, run_checks
 
 import hpcrun.train
+from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients.codecs import CODECS, create_codec
 from hpcrun.train.gradients.virtual_workers import VirtualReducer, split_workers
+from hpcrun.train.gradients.worker_comm import WorkerGroup
 from hpcrun.train.normalization import SyncBatchNormalization
 from hpcrun.train.ranks.world import world
 
@@ -131,6 +133,17 @@ def check_sent_bytes_are_those_of_a_rank():
     reduce(reducer)
     numbers, workers = sum(map(np.size, gradients(0))), 2 * size
     assert abs(reducer.allreduce.sent_bytes / (8 * numbers * (workers - 1) / workers) - 1) < 0.01
+
+
+def check_an_error_of_one_worker_is_raised():
+    group = WorkerGroup(comm, 2)
+
+    def fail(number):
+        if number:
+            raise HpcrunError("of worker 1", hint="none")
+        group.comms[0].Allreduce(None, np.zeros(1))  # waits for worker 1
+
+    assert_refused("of worker 1", group.run, fail)
 
 
 def check_moving_statistics_are_means():
