@@ -110,7 +110,7 @@ def test_one_process_on_each_node_makes_a_world(user, site, backend, script, lin
 @pytest.mark.thorough
 def test_processes_that_connect_on_each_node_alone_are_an_error(user):
     command = ("submit", "--site", "srun-mpich", "-N", "2", "--ntasks-per-node", "1", "--no-gpu", "--strict", "--wait")
-    done = user.json(*command, "--", backend_python("torch"), SCRIPTS / "torch_spawn.py")
+    done = user.json(*command, "--", backend_python("torch"), Path(__file__).with_name("torch_spawn.py"))
     record = json.loads(Path(done["run_dir"], "exit.json").read_text())
     assert record["reason"] == "rank 0 was in a world of 2 ranks on one of 2 nodes (--strict)"
 
