@@ -17,23 +17,7 @@ hpcrun.train.init()
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from keras import layers  # noqa: E402
-
-
-def lenet5(shape: tuple[int, ...]) -> keras.Model:
-    """Return LeNet-5 with ReLU and maximum pooling, of the workload `lenet5`."""
-    return keras.Sequential(
-        [
-            keras.Input(shape),  # (batch, 32, 32, channels)
-            layers.Conv2D(6, 5, activation="relu"),  # (batch, 28, 28, 6)
-            layers.MaxPooling2D(),  # (batch, 14, 14, 6)
-            layers.Conv2D(16, 5, activation="relu"),  # (batch, 10, 10, 16)
-            layers.MaxPooling2D(),  # (batch, 5, 5, 16)
-            layers.Flatten(),  # (batch, 400)
-            layers.Dense(120, activation="relu"),  # (batch, 120)
-            layers.Dense(84, activation="relu"),  # (batch, 84)
-            layers.Dense(10, activation="softmax"),  # (batch, 10)
-        ]
-    )
+from networks import lenet5  # noqa: E402
 
 
 def resnet8(shape: tuple[int, ...]) -> keras.Model:

@@ -16,11 +16,16 @@ def _resnet50() -> keras.Model:
     return keras.applications.ResNet50(weights=None, input_shape=(32, 32, 3))  # (batch, 1000)
 
 
-def _lenet5() -> keras.Model:
+def lenet5(shape: tuple[int, ...] = (32, 32, 1)) -> keras.Model:
+    """Return LeNet-5 with ReLU and maximum pooling, as in the workload `lenet5`.
+
+    Args:
+        shape: The shape of an image; height and width are 32.
+    """
     layers = keras.layers
     return keras.Sequential(
         [
-            keras.Input((32, 32, 1)),
+            keras.Input(shape),
             layers.Conv2D(6, 5, activation="relu"),  # (batch, 28, 28, 6)
             layers.MaxPooling2D(),  # (batch, 14, 14, 6)
             layers.Conv2D(16, 5, activation="relu"),  # (batch, 10, 10, 16)
@@ -63,5 +68,5 @@ class Network:
 # Small images shorten the convolutions, and do not change the size of the gradients.
 NETWORKS = {
     "resnet50": Network(_resnet50, (32, 32, 3), 1000, 8),
-    "lenet5": Network(_lenet5, (32, 32, 1), 10, 64),
+    "lenet5": Network(lenet5, (32, 32, 1), 10, 64),
 }
