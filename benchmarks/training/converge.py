@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 import hpcrun.train
 
@@ -16,7 +17,7 @@ hpcrun.train.init()
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
-from keras import layers  # noqa: E402
+from keras import layers, ops  # noqa: E402
 from networks import lenet5  # noqa: E402
 
 
@@ -54,20 +55,29 @@ def digits(seed: int, size: int) -> tuple[np.ndarray, ...]:
     return x[train], loaded.target[train], x[test], loaded.target[test]
 
 
-def cifar10(folder: str) -> tuple[np.ndarray, ...]:
-    """Return CIFAR-10 as training and test data.
+def cifar10_batches(folder: str, batch_size: int, seed: int) -> tuple[Any, Any, int]:
+    """Return the training and test batches of CIFAR-10, and the number of training images.
 
     Args:
-        folder: The folder with ``cifar-10-binary.tar.gz``, or its files.
+        folder: The folder with ``cifar-10-binary.tar.gz``, its files, or shards of ``hpcrun data cifar10``.
+        batch_size: The number of training images in a batch of all ranks.
+        seed: The seed of the shuffle.
     """
     from hpcrun.train import images
 
-    arrays: list[np.ndarray] = []
-    for split in ("train", "validation"):
-        batches = images.read_cifar10(folder, split).batches(1000, 32)
-        pairs = list(zip(*((x.numpy(), y.numpy()) for x, y in batches), strict=True))
-        arrays += [np.concatenate(pairs[0]).astype("float32") / 255, np.concatenate(pairs[1])]
-    return tuple(arrays)
+    train, test = (images.read_cifar10(folder, split) for split in ("train", "validation"))
+    batches = train.batches(batch_size, 32, shuffle=True, seed=seed), test.batches(500, 32)
+    training, testing = (
+        hpcrun.train.map_batches(one, lambda x, y: (ops.cast(x, "float32") / 255, y)) for one in batches
+    )
+    return training, testing, len(train)
+
+
+def digit_batches(size: int, batch_size: int, seed: int) -> tuple[Any, Any, int]:
+    """Return the training and test batches of scikit-learn's digits, and the number of training images."""
+    x, y, x_test, y_test = digits(seed, size)
+    training = hpcrun.train.dataset(x, y, batch_size=batch_size, shuffle=True, seed=seed)
+    return training, hpcrun.train.dataset(x_test, y_test, batch_size=500), len(x)
 
 
 NETWORKS = {"lenet5": (lenet5, 32, 0.02), "resnet8": (resnet8, 8, 0.1)}
@@ -77,14 +87,17 @@ NETWORKS = {"lenet5": (lenet5, 32, 0.02), "resnet8": (resnet8, 8, 0.1)}
 def train(args: argparse.Namespace, seed: int) -> list[float]:
     """Return the test accuracy of each epoch of a training."""
     build, size, rate = NETWORKS[args.network]
-    x, y, x_test, y_test = cifar10(args.cifar10) if args.cifar10 else digits(seed, size)
+    if args.cifar10:
+        shape = (32, 32, 3)
+        training, test, samples = cifar10_batches(args.cifar10, args.batch_size, seed)
+    else:
+        shape = (size, size, 1)
+        training, test, samples = digit_batches(size, args.batch_size, seed)
     keras.utils.set_random_seed(seed)
-    model = hpcrun.train.Model(build(x.shape[1:]))
-    steps = args.epochs * -(-len(x) // args.batch_size)
+    model = hpcrun.train.Model(build(shape))
+    steps = args.epochs * -(-samples // args.batch_size)
     optimizer = keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(rate, steps), momentum=0.9)
     model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
-    training = hpcrun.train.dataset(x, y, batch_size=args.batch_size, shuffle=True, seed=seed)
-    test = hpcrun.train.dataset(x_test, y_test, batch_size=500)
     return list(model.fit(training, epochs=args.epochs, validation_data=test, verbose=0).history["val_accuracy"])
 
 
