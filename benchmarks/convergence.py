@@ -96,7 +96,7 @@ def main() -> None:
         print_table(args, network, curves)
         draw(args.folder / f"{network}-convergence.svg", network, curves, args.workers[-1])
     data = "CIFAR-10" if args.cifar10 else "digits"
-    print(f"\n{data}, {args.epochs} epochs, {args.seeds} seeds, {args.batch_size} images a step")
+    print(f"\n{data}, {args.epochs} epochs, seeds: {args.seeds}, {args.batch_size} images a step")
     print(f"{(time.perf_counter() - begin) / 60:.1f} minutes")
 
 
