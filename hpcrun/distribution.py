@@ -47,56 +47,6 @@ def find_framework(argv: tuple[str, ...], start: Path, framework: str) -> str:
     return names.comment or names.framework.replace("none", "auto")
 
 
-def joins_world(argv: tuple[str, ...], start: Path) -> bool:
-    """Return whether a command line needs the variables of its framework even with a single rank, or names it.
-
-    Args:
-        argv: The command line of one rank.
-        start: The directory in which the command line is started.
-    """
-    return read_script(argv, start).joins_world
-
-
-def find_training_library(argv: tuple[str, ...], start: Path) -> str:
-    """Return the library with which a script trains: ``keras``, ``torch`` or ``jax``; empty if it imports none.
-
-    Args:
-        argv: The command line of one rank.
-        start: The directory in which the command line is started.
-    """
-    return read_script(argv, start).training_library
-
-
-def find_mpi_library(argv: tuple[str, ...], start: Path) -> str:
-    """Return the package with which a script calls MPI itself, such as ``mpi4py``; empty if it imports none.
-
-    Args:
-        argv: The command line of one rank.
-        start: The directory in which the command line is started.
-    """
-    return read_script(argv, start).mpi_library
-
-
-def calls_fit_under_strategy(argv: tuple[str, ...], start: Path) -> bool:
-    """Return whether a script calls `fit` of Keras under a multi-worker strategy, which fails with Keras 3.
-
-    Args:
-        argv: The command line of one rank.
-        start: The directory in which the command line is started.
-    """
-    return read_script(argv, start).calls_fit_under_strategy
-
-
-def find_ignored_option(argv: tuple[str, ...], start: Path) -> str:
-    """Return an option that hpcrun ignores because it is in a comment of the script; empty if there is none.
-
-    Args:
-        argv: The command line of one rank.
-        start: The directory in which the command line is started.
-    """
-    return read_script(argv, start).ignored_option
-
-
 def trains_separate_models(argv: tuple[str, ...], start: Path) -> bool:
     """Return whether each rank of a command line would train a separate copy of the model.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcrun import distribution
 from hpcrun.node_launch import STARTERS
+from hpcrun.script_names import read_script
 
 if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
@@ -25,7 +25,7 @@ def describe_framework(spec: JobSpec) -> str:
     if spec.resources.ranks == 1 or spec.launch in STARTERS:
         return ""
     if not variables:
-        name = "hpcrun" if spec.framework == "hpcrun" else distribution.find_mpi_library(spec.argv, spec.directory)
+        name = "hpcrun" if spec.framework == "hpcrun" else read_script(spec.argv, spec.directory).mpi_library
         return f"framework  {name}; the ranks find each other by MPI (--framework overrides it)" if name else ""
     gpus = "; each sees all GPUs of its node" if spec.has_gpus and spec.gpus_visible == "node" else ""
     return f"framework  {spec.framework}; variables of each rank: {variables}{gpus} (--framework overrides it)"

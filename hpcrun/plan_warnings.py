@@ -8,11 +8,12 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import distribution, job_program, job_software, staging
+from hpcrun import job_program, job_software, staging
 from hpcrun.errors import HpcrunError, closest_match, pluralize
 from hpcrun.job_options import STAGED_PLACEHOLDER
 from hpcrun.paths import missing_layers, shipped_folder
 from hpcrun.resources import parse_time
+from hpcrun.script_names import read_script
 from hpcrun.sites import project
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _warn_of_separate_models(spec: JobSpec) -> tuple[str, ...]:
         f"each of the {spec.resources.ranks} ranks would train a separate model: the script names neither "
         "hpcrun.train nor another library that connects ranks"
     )
-    library = distribution.find_training_library(spec.argv, spec.directory)
+    library = read_script(spec.argv, spec.directory).training_library
     hint = f"{_CONNECTING_CODE.get(library, _KERAS_CODE)}; or request one rank"
     if spec.strict:
         raise HpcrunError(f"--strict: {warning}", hint=hint)
@@ -98,7 +99,7 @@ def _warn_of_fit_under_strategies(spec: JobSpec) -> tuple[str, ...]:
     names = {*dict(spec.environment), *spec.site.environment, *os.environ}
     if "TF_USE_LEGACY_KERAS" in names or spec.framework != "tensorflow":
         return ()
-    if not distribution.calls_fit_under_strategy(spec.argv, spec.directory):
+    if not read_script(spec.argv, spec.directory).calls_fit_under_strategy:
         return ()
     warning = "the script calls fit under a strategy for several workers, which fails with Keras 3"
     alternatives = (
@@ -118,7 +119,7 @@ def _warn_of_missing_gpus(spec: JobSpec) -> tuple[str, ...]:
 
 def _warn_of_ignored_option(spec: JobSpec) -> tuple[str, ...]:
     """Warn of an option that hpcrun ignores because it is in a comment of the script."""
-    if not (option := distribution.find_ignored_option(spec.argv, spec.directory)):
+    if not (option := read_script(spec.argv, spec.directory).ignored_option):
         return ()
     warning = f"# hpcrun: {option} in the script is ignored: hpcrun reads only framework=NAME there"
     name_and_value = "=".join(re.split(r"[ =:]+", option.lstrip("-"), maxsplit=1))

@@ -11,6 +11,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
 from hpcrun.job_paths import find_interpreter
 from hpcrun.paths import template_folders
+from hpcrun.script_names import read_script
 from hpcrun.sites import project
 from hpcrun.spec import JobSpec, Task
 from hpcrun.version import __version__
@@ -108,7 +109,7 @@ def _job_options(request: Request, placement: Placement, commands: Commands) -> 
     """Return the options of the job, with the site's defaults."""
     target, framework = placement.target, request.framework
     words, start = _command_words(commands), commands.start
-    if placement.resources.ranks > 1 or distribution.joins_world(words, start):
+    if placement.resources.ranks > 1 or read_script(words, start).joins_world:
         framework = distribution.find_framework(words, start, framework)
     has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not placement.resources.gpus
     return {
