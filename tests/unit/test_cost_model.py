@@ -6,6 +6,7 @@ import pytest
 from hpcrun.train.gradients.codec_choice import Choice, check, choose
 from hpcrun.train.gradients.cost_model import CodecCost, Link, fit_link, measure_codec
 from hpcrun.train.gradients.half_precision import BFloat16AllReduce
+from hpcrun.train.gradients.ternary import TernaryAllReduce
 
 BYTES = 1e8  # of float32, between two ranks
 
@@ -41,6 +42,26 @@ def test_a_link_is_fitted_to_a_measured_time():
     assert link.bandwidth == pytest.approx(BYTES / 0.05)
     assert cost.predict(link) == pytest.approx(0.11)
     assert fit_link(0.01, cost, 1e-3).bandwidth == pytest.approx(BYTES / 0.001)  # a time shorter than the latencies
+
+
+def test_encoding_beside_sending_costs_no_time_on_a_slow_link():
+    cost = CodecCost(1, BYTES, 0.1, overlapped=0.08)
+    assert cost.predict(Link(0, 1e8)) == pytest.approx(1.02)
+    assert cost.predict(Link(0, 1e10)) == pytest.approx(0.1)
+    assert cost.predict(Link(0, 1e10, 5e-10)) == pytest.approx(0.1 + 0.05)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1.0])
+def test_a_fitted_link_predicts_the_time_with_overlap(seconds):
+    cost = CodecCost(50, BYTES, 0.05, overlapped=0.045)
+    assert cost.predict(fit_link(seconds, cost, 1e-4)) == pytest.approx(seconds)
+
+
+def test_ternary_messages_under_way_together_have_one_latency():
+    gradients = [np.full(2**23, np.float32(1))]
+    cost = measure_codec(TernaryAllReduce, gradients, 2)
+    assert cost.collectives == 2  # of the scales, and of the codes
+    assert 0.3 * cost.seconds < cost.overlapped < cost.seconds
 
 
 def test_a_choice_that_does_not_pay_is_given_up():

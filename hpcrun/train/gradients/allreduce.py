@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.train.gradients.buffers import ALIGNMENT
+from hpcrun.train.gradients.buffers import ALIGNMENT, select_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,6 +105,17 @@ class AllReduce:
         memory = np.zeros(size + ALIGNMENT // dtype.itemsize, dtype)
         offset = (-memory.ctypes.data % ALIGNMENT) // dtype.itemsize
         return memory[offset : offset + size], [], []
+
+    def pack(self, chunk: Chunk, gradients: Sequence[Array], weight: np.floating[Any]) -> None:
+        """Pack this rank's weighted gradients into a chunk, which `reduce` sums next.
+
+        Args:
+            chunk: A chunk of a buffer that `memory` allocated.
+            gradients: All gradients of the buffer; not modified.
+            weight: Their weight, a number of their dtype.
+        """
+        for number, values, memory in chunk.segments:
+            np.multiply(select_values(gradients[number], values), weight, out=memory)
 
     def reduce(self, chunk: Chunk) -> None:
         """Sum the packed values of all ranks into `chunk.sums`.

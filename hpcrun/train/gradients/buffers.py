@@ -78,6 +78,11 @@ class Buffer:
             self.chunks.append(Chunk(packed_values, sums[start:stop], views_of_ranks, segments, must_complete))
 
 
+def select_values(gradient: Array, values: slice | None) -> Array:
+    """Return the part of a gradient that a segment of a chunk has."""
+    return gradient if values is None else gradient.reshape(-1)[values]
+
+
 def _segments(gradients: Sequence[Array], starts: Sequence[int], start: int, packed_values: Array) -> Iterator[Segment]:
     stop = start + packed_values.size
     for i in range(max(bisect_right(starts, start) - 1, 0), bisect_left(starts, stop)):

@@ -94,7 +94,8 @@ class CodecChooser:
         """Measure float32 and all candidates, and return the largest costs of all ranks. Collective."""
         costs = {name: measure_codec(CODECS[name], gradients, self._comm.size) for name in ("none", *CANDIDATES)}
         largest = self._max_over_ranks([value for cost in costs.values() for value in cost])
-        return {name: CodecCost(*largest[3 * i : 3 * i + 3]) for i, name in enumerate(costs)}  # type: ignore[arg-type]
+        size = len(CodecCost._fields)
+        return {name: CodecCost(*largest[i * size :][:size]) for i, name in enumerate(costs)}  # type: ignore[arg-type]
 
     def _median_step(self) -> float:
         return float(np.median(np.diff(self._starts[SKIPPED_STEPS:])))

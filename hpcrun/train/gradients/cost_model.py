@@ -1,8 +1,8 @@
 """Cost model of codecs: how long the sum of gradients takes in a codec, on a given link.
 
 The time is the sum of three parts: the latency of each collective, the bytes that a rank sends at the bandwidth of its
-link, and the processor time of the codec. A dry run of the codec's own functions counts the collectives and bytes and
-measures the processor time, so the model has no formula of a codec.
+link, and the processor time of the codec, of which a part may pass while data are sent. A dry run of the codec's own
+functions counts the collectives and bytes and measures the processor time, so the model has no formula of a codec.
 """
 
 from __future__ import annotations
@@ -22,16 +22,22 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
+TCP_SECONDS_PER_BYTE = 8e-10
+"""Processor time of sending by TCP between two hosts, in s/byte: a core sends about 1.25 GB/s."""
+
+
 class Link(NamedTuple):
     """The link of a rank to the other ranks.
 
     Attributes:
         latency: The time of a collective without data, in s.
         bandwidth: The rate at which a rank sends, in bytes/s.
+        seconds_per_byte: The processor time of sending, in s/byte.
     """
 
     latency: float
     bandwidth: float
+    seconds_per_byte: float = 0.0
 
 
 class CodecCost(NamedTuple):
@@ -41,15 +47,18 @@ class CodecCost(NamedTuple):
         collectives: The number of collectives.
         sent_bytes: How many bytes the rank sends.
         seconds: The processor time of the codec in s, without that of MPI.
+        overlapped: The part of it that passes while data are sent.
     """
 
     collectives: int
     sent_bytes: float
     seconds: float
+    overlapped: float = 0.0
 
     def predict(self, link: Link) -> float:
         """Return the time of the sum on a link, in s."""
-        return self.collectives * link.latency + self.sent_bytes / link.bandwidth + self.seconds
+        sending = max(self.sent_bytes / link.bandwidth, self.overlapped + self.sent_bytes * link.seconds_per_byte)
+        return self.collectives * link.latency + sending + self.seconds - self.overlapped
 
 
 class DryComm:
@@ -61,13 +70,15 @@ class DryComm:
     Attributes:
         calls: The number of collectives so far.
         seconds: The processor time spent in collectives so far, in s.
+        overlapped: The processor time between collectives that are under way together, in s.
     """
 
     rank = 0
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.calls, self.seconds = 0, 0.0
+        self.calls, self.seconds, self.overlapped = 0, 0.0, 0.0
+        self._last_event: float | None = None  # of collectives that are under way: the processor time without MPI's
 
     def Allreduce(self, _in_place: Any, _buffer: Array, _operation: Any = None) -> None:  # noqa: N802  (mpi4py's name)
         """Leave the array as it is."""
@@ -79,7 +90,10 @@ class DryComm:
 
     def Iallgather(self, outgoing: Array, incoming: Array) -> DryComm:  # noqa: N802
         """Copy the array once per rank; the communicator is the request."""
+        self._add_overlap()
+        self.calls -= self._last_event is not None  # the latency passes while the collectives before are under way
         self.Allgather(outgoing, incoming)
+        self._last_event = self._time()
         return self
 
     def Alltoall(self, outgoing: Array, incoming: Array) -> None:  # noqa: N802
@@ -92,6 +106,20 @@ class DryComm:
 
     def Wait(self) -> None:  # noqa: N802
         """Return at once, because the request is complete."""
+        self._add_overlap()
+
+    def finish(self) -> None:
+        """End the collectives that are under way: what follows does not overlap with them."""
+        self._last_event = None
+
+    def _time(self) -> float:
+        return thread_time() - self.seconds
+
+    def _add_overlap(self) -> None:
+        if self._last_event is not None:
+            now = self._time()
+            self.overlapped += now - self._last_event
+            self._last_event = now
 
     def _copy(self, rows: Array, incoming: Array) -> None:
         start = thread_time()
@@ -115,16 +143,18 @@ def measure_codec(codec: type[AllReduce], gradients: Sequence[Array], ranks: int
     comm = DryComm(ranks)
     allreduce = codec(comm)
     buffer = Buffer(gradients, allreduce.chunk_bytes, allreduce.memory, with_header=False, exact=allreduce.exact)
-    costs = []
+    costs, weight = [], gradients[0].dtype.type(1 / ranks)
     for _ in range(rounds):
+        before = comm.calls, allreduce.sent_bytes, thread_time() - comm.seconds, comm.overlapped
         for chunk in buffer.chunks:
-            for number, values, memory in chunk.segments:
-                memory[...] = gradients[number] if values is None else gradients[number].reshape(-1)[values]
-        before = comm.calls, allreduce.sent_bytes, thread_time() - comm.seconds
-        for chunk in buffer.chunks:
+            allreduce.pack(chunk, gradients, weight)
             allreduce.reduce(chunk)
-        after = comm.calls, allreduce.sent_bytes, thread_time() - comm.seconds
-        costs.append(CodecCost(*np.subtract(after, before).tolist()))
+            comm.finish()
+        after = comm.calls, allreduce.sent_bytes, thread_time() - comm.seconds, comm.overlapped
+        collectives, sent_bytes, seconds, overlapped = np.subtract(after, before).tolist()
+        # MPI still sends a chunk while the next one is encoded.
+        overlapped = max(overlapped, seconds * (1 - 1 / len(buffer.chunks)))
+        costs.append(CodecCost(collectives, sent_bytes, seconds, overlapped))
     return min(costs, key=lambda cost: cost.seconds)
 
 
@@ -136,5 +166,6 @@ def fit_link(seconds: float, cost: CodecCost, latency: float) -> Link:
         cost: The cost of the sum.
         latency: The time of a collective without data, in s.
     """
-    transfer = max(seconds - cost.collectives * latency - cost.seconds, 0.1 * seconds)
-    return Link(latency, cost.sent_bytes / transfer)
+    transfer = max(seconds - cost.collectives * latency - (cost.seconds - cost.overlapped), 0.1 * seconds)
+    busy = max(transfer - cost.overlapped, 0.0) / cost.sent_bytes
+    return Link(latency, cost.sent_bytes / transfer, min(busy, TCP_SECONDS_PER_BYTE))

@@ -31,17 +31,27 @@ DEFAULT_MIN_SIZE = 2048
 class Layout:
     """The layers of a chunk.
 
-    Attributes:
+    Args:
         number: The number of the chunk, from 0.
+        layers: All layers, as views of the chunk, each in the shape of its gradient.
+        is_compressed: Whether each layer is compressed.
+        error_feedback: Whether a rank adds what it has not sent to the next step.
+
+    Attributes:
         steps: Number of reductions of the chunk, including those before a restored checkpoint.
-        compressed: The layers to compress, as views of the chunk, each in the shape of its gradient.
+        compressed: The layers to compress.
         floats: The remaining layers, flattened.
         residuals: For each compressed layer, the part that this rank has not sent yet; empty without error feedback.
     """
 
-    def __init__(self, number: int, compressed: list[Array], floats: list[Array], *, error_feedback: bool) -> None:
-        self.number, self.compressed, self.floats, self.steps = number, compressed, floats, 0
-        self.residuals = [np.zeros_like(layer) for layer in compressed] if error_feedback else []
+    def __init__(
+        self, number: int, layers: Sequence[Array], is_compressed: Sequence[bool], *, error_feedback: bool
+    ) -> None:
+        self.number, self.is_compressed, self.steps = number, is_compressed, 0
+        pairs = list(zip(layers, is_compressed, strict=True))
+        self.compressed = [layer for layer, compressed in pairs if compressed]
+        self.floats = [layer.reshape(-1) for layer, compressed in pairs if not compressed]
+        self.residuals = [np.zeros_like(layer) for layer in self.compressed] if error_feedback else []
 
 
 class LayerwiseAllReduce(AllReduce):
@@ -73,16 +83,14 @@ class LayerwiseAllReduce(AllReduce):
         Args:
             chunk: A chunk of a buffer that `memory` allocated; the same object for the same gradients in each step.
         """
-        if chunk.sums.dtype != np.float32 or self.comm.size == 1:
+        layout = self.find_layout(chunk)
+        if layout is None:
             super().reduce(chunk)
             return
-        if chunk not in self._layouts:
-            self._layouts[chunk] = self._lay_out(chunk)
-        layout = self._layouts[chunk]
         layout.steps += 1
         for layer, residual in zip(layout.compressed, layout.residuals, strict=False):
             np.add(layer, residual, out=layer)
-        if self.float_every and layout.steps % self.float_every == 0:
+        if self.sends_floats(layout.steps):
             self._sum_together([*layout.compressed, *layout.floats])
             for residual in layout.residuals:
                 residual.fill(0)
@@ -92,6 +100,18 @@ class LayerwiseAllReduce(AllReduce):
     def sum_layers(self, layout: Layout) -> None:
         """Replace all layers by their sums over the ranks, and update the residuals. Collective."""
         raise NotImplementedError
+
+    def find_layout(self, chunk: Chunk) -> Layout | None:
+        """Return the layers of a chunk; None if none is compressed, because of the dtype or a single rank."""
+        if chunk.sums.dtype != np.float32 or self.comm.size == 1:
+            return None
+        if chunk not in self._layouts:
+            self._layouts[chunk] = self._lay_out(chunk)
+        return self._layouts[chunk]
+
+    def sends_floats(self, step: int) -> bool:
+        """Return whether all layers are sent unrounded in a step, counted from 1."""
+        return self.float_every > 0 and step % self.float_every == 0
 
     def is_compressible(self, layer: Array) -> bool:
         """Return whether a layer is worth compressing."""
@@ -113,13 +133,7 @@ class LayerwiseAllReduce(AllReduce):
         matrices = [index for index, layer in enumerate(layers) if layer.ndim > 1]
         last = matrices[-1] if self.is_last_layer_float and matrices else len(layers)
         is_compressed = [self.is_compressible(layer) and index < last for index, layer in enumerate(layers)]
-        pairs = list(zip(layers, is_compressed, strict=True))
-        layout = Layout(
-            len(self._layouts),
-            [layer for layer, compressed in pairs if compressed],
-            [layer.reshape(-1) for layer, compressed in pairs if not compressed],
-            error_feedback=self.error_feedback,
-        )
+        layout = Layout(len(self._layouts), layers, is_compressed, error_feedback=self.error_feedback)
         if layout.number < len(self._restored):
             self.restore_layout(layout, self._restored[layout.number])
         return layout

@@ -6,8 +6,6 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from hpcrun.errors import HpcrunError
 from hpcrun.run.job import print_line, read_number
 from hpcrun.run.waiting import waiting
@@ -24,6 +22,8 @@ from hpcrun.train.settings import read_switch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import numpy as np
 
     from hpcrun.train.gradients.allreduce import Call
     from hpcrun.train.gradients.buffers import Chunk
@@ -111,9 +111,7 @@ class Reducer:
         weight = gradients[0].dtype.type(share)
         with self._measured(), waiting("the gradients' allreduce of step", self.steps + 1):
             for chunk in buffer.chunks:
-                for number, values, memory in chunk.segments:
-                    gradient = gradients[number]
-                    np.multiply(gradient if values is None else gradient.reshape(-1)[values], weight, out=memory)
+                self.allreduce.pack(chunk, gradients, weight)
                 # Send the chunk while it is in the cache.
                 if group == 0 and chunk is buffer.chunks[0]:
                     self._header_chunk = chunk

@@ -5,22 +5,29 @@
  */
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { BLOCK = 1 << 16, TILE = 256, TILE_BYTES = TILE / 4, LANES = 16 };
 
 void hpcrun_add_moments(const float *restrict values, int64_t size, double *restrict sums, double *restrict squares,
                         float *restrict largest) {
+  int32_t largest_bits[LANES]; /* of absolute values; larger numbers have larger bits, and NaN has the largest */
+  memcpy(largest_bits, largest, sizeof largest_bits);
   for (int64_t block = 0; block < size; block += BLOCK) {
     double block_sums[LANES] = {0}, block_squares[LANES] = {0};
     for (int64_t i = block; i < size && i < block + BLOCK; i += LANES)
       for (int lane = 0; lane < LANES; lane++) {
-        float value = values[i + lane], magnitude = fabsf(value);
+        float value = values[i + lane];
+        int32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        bits &= 0x7fffffff;
         block_sums[lane] += value;
         block_squares[lane] += (double)value * value;
-        if (magnitude > largest[lane] || magnitude != magnitude) largest[lane] = magnitude; /* NaN stays */
+        largest_bits[lane] = bits > largest_bits[lane] ? bits : largest_bits[lane];
       }
     for (int lane = 0; lane < LANES; lane++) sums[lane] += block_sums[lane], squares[lane] += block_squares[lane];
   }
+  memcpy(largest, largest_bits, sizeof largest_bits);
 }
 
 static inline uint32_t hash(uint32_t number, uint32_t key, uint32_t second_key) {

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 TILE, TILE_BYTES, _LANES = 256, 64, 16
 BLOCK_VALUES = 2**16  # numbers that NumPy handles at once, in buffers that stay in the cache; as in ternary_codes.c
-_FLAGS = ("-O3", "-ffp-contract=off", "-fPIC", "-shared")
+_FLAGS = ("-O2", "-ftree-vectorize", "-funroll-loops", "-ffp-contract=off", "-fPIC", "-shared")
 _COMPILER_TIMEOUT = 60  # s
 
 

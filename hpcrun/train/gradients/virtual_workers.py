@@ -169,9 +169,7 @@ class VirtualReducer(Reducer):
         def reduce_one(number: int) -> None:
             codec, weight = self.codecs.codecs[number], gradients[0].dtype.type(shares[number])
             for chunk in buffers[number].chunks:
-                for index, values, memory in chunk.segments:
-                    gradient = of_workers[number][index]
-                    np.multiply(gradient if values is None else gradient.reshape(-1)[values], weight, out=memory)
+                codec.pack(chunk, of_workers[number], weight)
                 codec.reduce(chunk)
 
         with waiting("the gradients' allreduce of step", self.steps + 1):

@@ -122,6 +122,37 @@ def compare_mean_of_sums(clip_factor, steps):
         assert abs((z**2).mean() - 1) < 5 * np.sqrt(2 / z.size), (number, (z**2).mean())
 
 
+def check_ternary_sums_of_layers_in_several_messages():
+    """Numbers of one magnitude are rounded to themselves, so each sum is exact."""
+    shapes = [(700, 3001), (130,), (30, 17), (2**20 + 1,), (2, 2)]
+    draw = np.random.default_rng(0)
+    signs = [[draw.choice([-1, 1], size=shape).astype("float32") for shape in shapes] for _ in range(size)]
+    for call, feedback in ((call_blocking, 0), (call_polling, 0), (call_blocking, 1)):
+        reduce = reducer("ternary", call, clip_factor=0, error_feedback=feedback)
+        for step in (1, 2):
+            found = reduce([sign * step for sign in signs[rank]], SHARE)
+            for total, *expected in zip(found, *signs, strict=True):
+                assert_close(total, np.sum(expected, 0) * step * SHARE)
+
+
+def check_ternary_sums_of_ranks_without_samples():
+    if size == 1:
+        return
+    shares = np.arange(size) / np.arange(size).sum()  # rank 0 has no sample
+    given = [np.full(shape, np.float32(rank + 1)) for shape in SHAPES]
+    expected = float(np.sum(shares * (np.arange(size) + 1)))
+    largest = float(np.max(shares * (np.arange(size) + 1)))
+    found = reducer("ternary", clip_factor=0)(given, shares[rank])
+    for number, total in enumerate(found):
+        if number in COMPRESSED:
+            quotients = total / largest
+            assert_close(quotients, np.round(quotients), 1e-3)
+            assert quotients.min() >= 1
+            assert quotients.max() <= size - 1
+        else:
+            assert_close(total, np.full_like(total, expected))
+
+
 def check_ternary_scales_are_clipped():
     if size == 1:
         return
