@@ -9,6 +9,7 @@ The parts, all of which run by default in about eight minutes:
     predict  the predicted gain of AlexNet's training step on 8 to 1024 ranks, with links of 1 to 100 Gbit/s
     sums     the time of an allreduce of each model in each codec, and bytes on the network, beside the prediction
     steps    whole training steps of AlexNet at 1 Gbit/s; and Horovod with fp16, if tools/horovod.sh has built it
+    auto     a training of AlexNet with --compress auto beside float32, without a limit of the link, where codecs gain least
 
 The hosts are namespaces of this machine, and share its cores (tests/cluster, which needs root); the program counts the
 bytes that the interface of the first host sends. All codecs run in turn in one job; the ratios are relative to float32
@@ -32,15 +33,16 @@ from hpcrun.train.gradients.cost_model import CodecCost, Link, fit_link  # noqa:
 from hpcrun.train.gradients.ternary import bits_per_number  # noqa: E402
 from tests.cluster import Cluster, Config, unavailable_reason  # noqa: E402
 
-PARTS = ("bits", "predict", "sums", "steps")
+PARTS = ("bits", "predict", "sums", "steps", "auto")
 MODELS, RATES = ("resnet50", "alexnet", "vgg16"), ("10gbit", "1gbit")
 STEP_MODEL, STEP_RATE, STEP_IMAGES = "alexnet", "1gbit", 4
 STEP_CODECS = ("none", "bf16", "powersgd", "ternary")
 PREDICTED_RANKS, PREDICTED_GIGABITS = (8, 32, 128, 512, 1024), (1, 10, 25, 100)
 MESSAGE_SECONDS = 3e-5  # latency of one message between two hosts
 COMPUTE_SECONDS = 0.1  # assumed time of AlexNet's step on one GPU, without communication
+AUTO_STEPS, AUTO_ROUNDS = 150, 2
 HOROVOD = ROOT / ".venv-horovod" / "bin" / "python"
-GOAL_GAIN, GOAL_ERROR = 3.0, 0.2
+GOAL_GAIN, GOAL_ERROR, GOAL_LOSS = 3.0, 0.2, 0.02
 
 
 def print_bits() -> None:
@@ -92,10 +94,22 @@ def print_steps(launch: Launcher, steps: int) -> None:
     print(f"\n{STEP_MODEL}, {STEP_IMAGES} images per rank, 2 hosts, links of {STEP_RATE}: whole training steps")
     plain = None
     for codec in STEP_CODECS:
-        found = launch(2, "codec_steps.py", STEP_MODEL, STEP_IMAGES, steps, HPCRUN_COMPRESS=codec)["seconds"]
+        found = launch(2, "codec_steps.py", STEP_MODEL, STEP_IMAGES, steps, HPCRUN_COMPRESS=codec)["median"]
         plain = plain or found
         goal = f"  (goal: {GOAL_GAIN:.0f} x)" if codec == STEP_CODECS[-1] else ""
         print(f"{codec:12}{found * 1e3:10.0f} ms{plain / found:8.1f} x{goal}")
+
+
+def print_auto(launch: Launcher) -> None:
+    """Print the time of a training in which ``auto`` chooses, relative to float32; the trainings take turns."""
+    seconds: dict[str, list[float]] = {"none": [], "auto": []}
+    for _ in range(AUTO_ROUNDS):
+        for codec, found in seconds.items():
+            arguments = STEP_MODEL, STEP_IMAGES, AUTO_STEPS
+            found.append(launch(2, "codec_steps.py", *arguments, HPCRUN_COMPRESS=codec)["all"])
+    plain, automatic = (min(found) for found in seconds.values())
+    print(f"\n{STEP_MODEL}, {STEP_IMAGES} images per rank, 2 hosts, links of no limit: {AUTO_STEPS} training steps")
+    print(f"none{plain:8.1f} s\nauto{automatic:8.1f} s{automatic / plain - 1:+8.1%}  (goal: {GOAL_LOSS:.0%})")
 
 
 def print_horovod(environment: dict[str, str], rounds: int) -> None:
@@ -118,7 +132,7 @@ def print_horovod(environment: dict[str, str], rounds: int) -> None:
 
 
 def measure(args: argparse.Namespace) -> None:
-    """Measure sums and steps between two hosts."""
+    """Measure sums, steps and trainings between two hosts."""
     if reason := unavailable_reason():
         sys.exit(f"SKIP: {reason}")
     with Cluster(Config("bench", accounting=False)) as cluster:
@@ -137,6 +151,9 @@ def measure(args: argparse.Namespace) -> None:
             set_rate(STEP_RATE)
             print_steps(launch, args.rounds)
             print_horovod(cluster.environ, args.rounds)
+        if "auto" in args.parts:
+            set_rate("norate")
+            print_auto(launch)
 
 
 def main() -> None:
@@ -151,7 +168,7 @@ def main() -> None:
         print_bits()
     if "predict" in args.parts:
         print_predictions()
-    if {"sums", "steps"} & set(args.parts):
+    if {"sums", "steps", "auto"} & set(args.parts):
         measure(args)
 
 

@@ -14,8 +14,9 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
 SIGUSR2 = 12
 
 
-def train(folder, ranks, *words, backend="tensorflow", codec="none", data=""):
+def train(folder, ranks, *words, backend="tensorflow", codec="none", workers=1, data=""):
     program, environ = PROGRAMS / "resuming.py", {"HPCRUN_RUN_DIR": str(folder), "HPCRUN_COMPRESS": codec}
+    environ |= {"HPCRUN_VIRTUAL_WORKERS": str(workers)}
     environ |= {"HPCRUN_MIN_SIZE": "8", "HPCRUN_POWERSGD_RANK": "1", "HPCRUN_ERROR_FEEDBACK": "1"}
     return run_keras(ranks, program, *words, backend=backend, **environ, HPCRUN_DATA=str(data))
 
@@ -72,6 +73,12 @@ def test_resume_in_shards_with_augmentation(tmp_path):
 @pytest.mark.parametrize("codec", ["none", "ternary", "powersgd"])  # the last two have a state on each rank
 def test_resume_with_two_optimizers(tmp_path, codec):
     compare(tmp_path, 2, ["model=in turn"], "2.1", codec=codec)
+
+
+@thorough
+@pytest.mark.parametrize("codec", ["ternary", "powersgd"])
+def test_resume_with_virtual_workers(tmp_path, codec):
+    compare(tmp_path, 2, [], "2.1", 1, codec=codec, workers=2)
 
 
 @thorough
