@@ -3,13 +3,13 @@
     python benchmarks/compression.py
     python benchmarks/compression.py --parts sums --models resnet50 --rates norate 100mbit
 
-The parts, all of which run by default in about eight minutes:
+The parts, all of which run by default in about fifteen minutes:
 
-    bits     how many bits each rank sends for a number, for 2 to 1024 ranks
+    bits     how many bits each rank sends for a number, for 2 to 1024 ranks; measured on 2, 4 and 8 hosts
     predict  the predicted gain of AlexNet's training step on 8 to 1024 ranks, with links of 1 to 100 Gbit/s
     sums     the time of an allreduce of each model in each codec, and bytes on the network, beside the prediction
     steps    whole training steps of AlexNet at 1 Gbit/s; and Horovod with fp16, if tools/horovod.sh has built it
-    auto     a training of AlexNet with --compress auto beside float32, without a limit of the link, where codecs gain least
+    auto     a training of AlexNet with --compress auto beside float32, on links without limit, where codecs gain least
 
 The hosts are namespaces of this machine, and share its cores (tests/cluster, which needs root); the program counts the
 bytes that the interface of the first host sends. All codecs run in turn in one job; the ratios are relative to float32
@@ -37,6 +37,7 @@ PARTS = ("bits", "predict", "sums", "steps", "auto")
 MODELS, RATES = ("resnet50", "alexnet", "vgg16"), ("10gbit", "1gbit")
 STEP_MODEL, STEP_RATE, STEP_IMAGES = "alexnet", "1gbit", 4
 STEP_CODECS = ("none", "bf16", "powersgd", "ternary")
+MEASURED_HOSTS = (2, 4, 8)
 PREDICTED_RANKS, PREDICTED_GIGABITS = (8, 32, 128, 512, 1024), (1, 10, 25, 100)
 MESSAGE_SECONDS = 3e-5  # latency of one message between two hosts
 COMPUTE_SECONDS = 0.1  # assumed time of AlexNet's step on one GPU, without communication
@@ -45,12 +46,33 @@ HOROVOD = ROOT / ".venv-horovod" / "bin" / "python"
 GOAL_GAIN, GOAL_ERROR, GOAL_LOSS = 3.0, 0.2, 0.02
 
 
-def print_bits() -> None:
-    """Print how many bits each rank sends for a number, as float32 and as ternary numbers."""
-    print(f"{'ranks':>6}{'float32':>10}{'ternary':>10}{'fewer':>8}")
+def print_bits(measured: dict[int, dict[str, float]]) -> None:
+    """Print how many bits each rank sends for a number, as float32 and as ternary numbers.
+
+    Args:
+        measured: The bits that the network interface of the first rank's host sent, by number of ranks and codec.
+    """
+    print(f"{'ranks':>6}{'float32':>10}{'measured':>10}{'ternary':>10}{'measured':>10}{'fewer':>8}")
     for ranks in (2**power for power in range(1, 11)):
-        plain, ternary = 2 * 32 * (ranks - 1) / ranks, min(bits_per_number(ranks))
-        print(f"{ranks:6}{plain:10.1f}{ternary:10.2f}{plain / ternary:7.1f} x")
+        predicted = {"none": 2 * 32 * (ranks - 1) / ranks, "ternary": min(bits_per_number(ranks))}
+        cells = [
+            f"{bits:10.2f}{measured[ranks][codec]:10.2f}" if ranks in measured else f"{bits:10.2f}{'':10}"
+            for codec, bits in predicted.items()
+        ]
+        print(f"{ranks:6}{''.join(cells)}{predicted['none'] / predicted['ternary']:7.1f} x")
+
+
+def measure_bits() -> dict[int, dict[str, float]]:
+    """Return the bits that a host sends for a number in each codec, by number of hosts."""
+    if reason := unavailable_reason():
+        print(f"measured: SKIP: {reason}")
+        return {}
+    measured = {}
+    with Cluster(Config("bits", nodes=max(MEASURED_HOSTS), accounting=False)) as cluster:
+        for hosts in MEASURED_HOSTS:
+            found = launch_on_hosts(cluster.environ)(hosts, "codec_rounds.py", "matrix", 1)
+            measured[hosts] = {codec: 8 * sent / found["numbers"] for codec, (_, sent) in found["codecs"].items()}
+    return measured
 
 
 def print_predictions() -> None:
@@ -165,7 +187,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="sums in each codec, and steps")
     args = parser.parse_args()
     if "bits" in args.parts:
-        print_bits()
+        print_bits(measure_bits())
     if "predict" in args.parts:
         print_predictions()
     if {"sums", "steps", "auto"} & set(args.parts):

@@ -16,10 +16,13 @@ def draw_gradients(name: str, seed: int) -> list[np.ndarray]:
     """Return random gradients of a network for images of 224 x 224 pixels in 1000 classes.
 
     Args:
-        name: The name of the network.
+        name: The name of the network; or `matrix`, a single layer of 2048 x 2048 numbers.
         seed: The seed.
     """
-    with keras.StatelessScope(initialize_variables=False):  # drawing 138 million initial weights would take longer
-        shapes = [variable.shape for variable in networks.build(name, 224, 1000).trainable_variables]
+    if name == "matrix":
+        shapes = [(2048, 2048)]
+    else:
+        with keras.StatelessScope(initialize_variables=False):  # drawing 138 million initial weights would take longer
+            shapes = [variable.shape for variable in networks.build(name, 224, 1000).trainable_variables]
     draw = np.random.default_rng(seed)
     return [draw.standard_normal(shape, dtype=np.float32) * np.float32(1e-3) for shape in shapes]
