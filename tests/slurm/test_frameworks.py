@@ -40,6 +40,14 @@ def test_a_script_with_torch_distributed(user, site):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("site", ["mpirun", "mpiexec", "srun-mpich"])
+def test_a_script_that_reads_the_variables_of_slurm(user, site):
+    """Under mpirun and mpiexec, these variables are those of the process that starts the ranks of a node."""
+    lines = [f"world 4 rank {rank} local {rank % 2} of 2(x2) node {rank // 2}" for rank in range(4)]
+    assert run_script(user, site, backend_python("torch"), "slurm_variables.py") == lines
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("site", ["mpiexec", "mpirun", "srun-mpich"])
 def test_a_script_with_accelerate(user, site):
     python = backend_python("torch")
