@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 
 def main() -> None:
@@ -25,9 +26,9 @@ def order_import_path(folders: list[str]) -> list[str]:
     """
     if not (words := os.environ.get("PYTHONPATH")):
         return folders
-    own_folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    users_folders = {os.path.abspath(word) for word in words.split(os.pathsep)} - {own_folder}
-    return sorted(folders, key=users_folders.__contains__)
+    own_folder = Path(__file__).resolve().parents[1]
+    users_folders = {Path(word).resolve() for word in words.split(os.pathsep)} - {own_folder}
+    return sorted(folders, key=lambda folder: Path(folder).resolve() in users_folders)
 
 
 if __name__ == "__main__":
