@@ -75,14 +75,26 @@ def _find_certain_nodes(tree: ast.Module) -> Iterator[ast.AST]:
     while unread:
         node = unread.pop(0)
         yield node
-        if isinstance(node, ast.Name) and node.id in definitions:
-            unread += _find_certain_statements(definitions.pop(node.id).body)
+        if definition := definitions.pop(_used_name(node), None):
+            bodies = [
+                each.body for each in definition.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+            ]
+            for body in (definition.body, *bodies):
+                unread += _find_certain_statements(body)
         if isinstance(node, _BLOCKS):
             unread += _find_certain_statements(node.body)
         elif isinstance(node, ast.With):
             unread += [*node.items, *_find_certain_statements(node.body)]
         elif not isinstance(node, (*_DEFINITIONS, ast.Lambda, ast.IfExp, ast.BoolOp)):
             unread += ast.iter_child_nodes(node)
+
+
+def _used_name(node: ast.AST) -> str:
+    """Return the name of a function, class or method that a node may use; empty if it uses none."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self"), attr=name):
+            return name
+    return ""
 
 
 def _find_certain_statements(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -7,8 +7,7 @@
 # hpcrun_export_world    in each rank: exports those of the variables that are not set yet. Slurm's variables get the values
 #                        that srun would give the rank: with mpirun and mpiexec, they have those of their processes on the nodes
 # Variables: HPCRUN_RUN_DIR with its hostfile, hpcrun_ranks and hpcrun_hostfile_options; for ranks also
-#            hpcrun_master, hpcrun_port, hpcrun_workers, hpcrun_local_ranks, HPCRUN_RANK, HPCRUN_LOCAL_RANK, HPCRUN_NTASKS,
-#            HPCRUN_LAUNCHER
+#            hpcrun_master, hpcrun_port, hpcrun_workers, hpcrun_local_ranks, HPCRUN_RANK, HPCRUN_LOCAL_RANK, HPCRUN_NTASKS
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_world_names=(MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK)
 hpcrun_world_names+=(JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID TF_CONFIG)
@@ -109,7 +108,8 @@ hpcrun_export_world() {
     host=${hpcrun_world_names[number]}
     [ -n "${!host-}" ] || [ -z "${values[number]}" ] || export "$host=${values[number]}"
   done
-  [ "$HPCRUN_LAUNCHER" = srun ] || [ -z "${SLURM_JOB_ID-}" ] || hpcrun_export_slurm "$node"
+  # A process that Slurm started itself has the right variables.
+  [ "${SLURM_TASK_PID-}" = $$ ] || [ -z "${SLURM_JOB_ID-}" ] || hpcrun_export_slurm "$node"
 }
 hpcrun_export_slurm() {  # NODE
   local IFS=, nodes=${#hpcrun_hosts[@]}
