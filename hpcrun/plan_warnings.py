@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import job_program, job_software, staging
+from hpcrun import job_program, job_software, script_warnings, staging
 from hpcrun.errors import HpcrunError, closest_match, pluralize
 from hpcrun.job_options import STAGED_PLACEHOLDER
 from hpcrun.paths import missing_layers, shipped_folder
@@ -42,6 +42,7 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
         *_warn_of_too_many_ranks(spec),
         *_warn_of_separate_models(spec),
         *_warn_of_fit_under_strategies(spec),
+        *script_warnings.find_warnings(spec),
         *_warn_of_missing_gpus(spec),
         *_warn_of_ignored_option(spec),
         *_warn_of_unexpanded_variables(spec),

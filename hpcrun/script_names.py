@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 COMMUNICATION_MODULES = frozenset({
     "hpcrun.train", "mpi4py", "mpi4jax", "mpi4torch", "horovod", "torch.distributed", "torch.nn.parallel",
@@ -134,21 +134,24 @@ class ScriptNames:
 
 def read_script(argv: tuple[str, ...], start: Path) -> ScriptNames:
     """Return the modules and strings in a command line's Python script, and in the user's modules that it imports."""
-    if not argv or not _PYTHON_NAME.fullmatch(Path(argv[0]).name):
-        return ScriptNames()
-    options = list(takewhile(lambda word: word.startswith("-"), argv[1:]))
-    script = "".join(argv[1 + len(options) :][:1])
-    if options[-1:] == ["-m"]:
-        path = start.joinpath(*script.split("."))
-        file = next((each for each in (path.with_suffix(".py"), path / "__main__.py") if each.is_file()), None)
-    else:
-        file = start / script if script.endswith(".py") else None
-    if not file:
+    if not (file := find_script(argv, start)):
         return ScriptNames()
     files = list(_read_files(file.resolve()))
     modules, texts = (set().union(*sets) for sets in zip(*((each.modules, each.texts) for each in files), strict=True))
     calls_fit, tests_rank = (any(getattr(each, name) for each in files) for name in ("calls_fit", "tests_rank"))
     return ScriptNames(modules, texts, files[0].comment, calls_fit, files[0].ignored_option, tests_rank)
+
+
+def find_script(argv: tuple[str, ...], start: Path) -> Path | None:
+    """Return the file of a command line's Python script; None if it runs no script that hpcrun can find."""
+    if not argv or not _PYTHON_NAME.fullmatch(Path(argv[0]).name):
+        return None
+    options = list(takewhile(lambda word: word.startswith("-"), argv[1:]))
+    script = "".join(argv[1 + len(options) :][:1])
+    if options[-1:] == ["-m"]:
+        path = start.joinpath(*script.split("."))
+        return next((each for each in (path.with_suffix(".py"), path / "__main__.py") if each.is_file()), None)
+    return start / script if script.endswith(".py") else None
 
 
 def _is_in_modules(name: str, modules: frozenset[str]) -> bool:
@@ -213,30 +216,61 @@ def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
 
 
 def _collect_names(tree: ast.AST, names: ScriptNames) -> None:
-    full_names: dict[str, str] = {}  # local name -> dotted name
     nodes = [node for node in ast.walk(tree) if isinstance(node, _AST_NODE_TYPES)]
     names.tests_rank = any(map(_tests_rank, nodes))
     for node in nodes:
         match node:
             case ast.Import():
-                for alias in node.names:
-                    names.modules.add(alias.name)
-                    full_names[alias.asname or alias.name.split(".")[0]] = (
-                        alias.name if alias.asname else alias.name.split(".")[0]
-                    )
+                names.modules |= {alias.name for alias in node.names}
             case ast.ImportFrom():
                 module = f"{node.module}." if node.module else ""
                 names.modules |= {module.rstrip("."), *(module + alias.name for alias in node.names)} - {""}
-                full_names |= {alias.asname or alias.name: module + alias.name for alias in node.names}
             case ast.Call(args=[ast.Constant(value=str(module)), *_]) if _function_name(node.func) in _IMPORTS_BY_NAME:
-                names.modules.add(module)
+                names.modules.add(_package_of_import(node) + module)
             case ast.Attribute(attr="fit"):
                 names.calls_fit = True
             case ast.Constant(value=str(text)):
                 names.texts.add(text)
+    full_names = find_full_names(nodes)
+    names.modules |= {
+        name for node in nodes if isinstance(node, ast.Attribute) and (name := dotted_name(node, full_names))
+    }
+
+
+def find_full_names(nodes: Iterable[ast.AST]) -> dict[str, str]:
+    """Return the dotted names of the modules and members that the nodes of a file import, by their local names."""
+    full_names: dict[str, str] = {}
     for node in nodes:
-        if isinstance(node, ast.Attribute) and (dotted := _attribute_path(node)) and dotted[0] in full_names:
-            names.modules.add(".".join([full_names[dotted[0]], *dotted[1:]]))
+        if isinstance(node, ast.Import):
+            full_names |= {
+                alias.asname or alias.name.split(".")[0]: alias.name if alias.asname else alias.name.split(".")[0]
+                for alias in node.names
+            }
+        elif isinstance(node, ast.ImportFrom):
+            module = f"{node.module}." if node.module else ""
+            full_names |= {alias.asname or alias.name: module + alias.name for alias in node.names}
+    return full_names
+
+
+def dotted_name(node: ast.expr, full_names: dict[str, str]) -> str:
+    """Return the dotted name of a module's member, such as ``torch.multiprocessing.spawn``; empty if it is none."""
+    words: list[str] = []
+    while isinstance(node, ast.Attribute):
+        words.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in full_names:
+        return ""
+    return ".".join([full_names[node.id], *reversed(words)])
+
+
+def _package_of_import(call: ast.Call) -> str:
+    """Return the package of a relative import such as ``import_module(".distributed", "torch")``; else empty."""
+    values = [
+        each.value
+        for each in (*call.args, *(keyword.value for keyword in call.keywords))
+        if isinstance(each, ast.Constant)
+    ]
+    return str(values[1]) if len(values) > 1 and str(values[0]).startswith(".") else ""
 
 
 def _tests_rank(node: ast.AST) -> bool:
@@ -252,11 +286,3 @@ def _tests_rank(node: ast.AST) -> bool:
 
 def _function_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _attribute_path(node: ast.expr) -> list[str]:
-    words: list[str] = []
-    while isinstance(node, ast.Attribute):
-        words.append(node.attr)
-        node = node.value
-    return [node.id, *reversed(words)] if isinstance(node, ast.Name) else []

@@ -4,7 +4,8 @@
 #                        rank 0 and the first of the ports that the ranks may use, which are free on this host; and for
 #                        tensorflow hpcrun_workers, the list of workers in TF_CONFIG
 # hpcrun_rendezvous      the same, for a program such as torchrun, which starts the ranks and gets both as arguments
-# hpcrun_export_world    in each rank: exports those of the variables that are not set yet
+# hpcrun_export_world    in each rank: exports those of the variables that are not set yet. Slurm's variables get the values
+#                        that srun would give the rank: with mpirun and mpiexec, they have those of their processes on the nodes
 # Variables: HPCRUN_RUN_DIR with its hostfile, hpcrun_ranks and hpcrun_hostfile_options; for ranks also
 #            hpcrun_master, hpcrun_port, hpcrun_workers, hpcrun_local_ranks, HPCRUN_RANK, HPCRUN_LOCAL_RANK, HPCRUN_NTASKS
 # shellcheck disable=SC2034,SC2154  # these files share variables
@@ -107,4 +108,17 @@ hpcrun_export_world() {
     host=${hpcrun_world_names[number]}
     [ -n "${!host-}" ] || [ -z "${values[number]}" ] || export "$host=${values[number]}"
   done
+  # A process that Slurm started itself has the right variables.
+  [ "${SLURM_TASK_PID-}" = $$ ] || [ -z "${SLURM_JOB_ID-}" ] || hpcrun_export_slurm "$node"
+}
+hpcrun_export_slurm() {  # NODE
+  local IFS=, nodes=${#hpcrun_hosts[@]}
+  export SLURM_PROCID="$HPCRUN_RANK" SLURM_LOCALID="$HPCRUN_LOCAL_RANK"
+  export SLURM_NTASKS="$HPCRUN_NTASKS" SLURM_NPROCS="$HPCRUN_NTASKS" SLURM_STEP_NUM_TASKS="$HPCRUN_NTASKS"
+  [ -z "$1" ] || export SLURM_NODEID="$1"
+  [ "$nodes" != 0 ] || return 0
+  export SLURM_NNODES="$nodes" SLURM_STEP_NUM_NODES="$nodes" SLURM_STEP_NODELIST="${hpcrun_hosts[*]}"
+  [ "$HPCRUN_NTASKS" = "$((${hpcrun_local_ranks:-0} * nodes))" ] || return 0
+  export SLURM_TASKS_PER_NODE="$hpcrun_local_ranks(x$nodes)" SLURM_STEP_TASKS_PER_NODE="$hpcrun_local_ranks(x$nodes)"
+  [ -z "${SLURM_NTASKS_PER_NODE-}" ] || export SLURM_NTASKS_PER_NODE="$hpcrun_local_ranks"
 }

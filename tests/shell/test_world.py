@@ -45,7 +45,7 @@ def export(folder, number, local, hosts="", **variables):
     variables = {"hpcrun_master": "n1", "hpcrun_port": 12000, **variables}
     run_bash(folder, f"source {LIBRARY}/rank.bash env", **variables)
     lines = log.read_text().splitlines()
-    pattern = re.compile(rf"(MASTER_\w+|TF_CONFIG|JAX_\w+|{'|'.join(RANK_NAMES)})=.*")
+    pattern = re.compile(rf"(MASTER_\w+|TF_CONFIG|JAX_\w+|SLURM_\w+|{'|'.join(RANK_NAMES)})=.*")
     return dict(line.split("=", 1) for line in lines if pattern.fullmatch(line))
 
 
@@ -148,3 +148,17 @@ def test_the_users_variables_stay(tmp_path):
 
 def test_a_single_process_gets_none(tmp_path):
     assert export(tmp_path, 0, 0, HPCRUN_NTASKS=1, hpcrun_master="") == {}
+
+
+def test_the_variables_of_slurm_are_those_of_the_rank(tmp_path):
+    own = os.uname().nodename
+    slurm = {"JOB_ID": 7, "PROCID": 1, "LOCALID": 0, "NODEID": 1, "NTASKS": 2, "TASKS_PER_NODE": "1(x2)"}
+    slurm = {f"SLURM_{name}": str(value) for name, value in slurm.items()}
+    given = export(tmp_path, 3, 1, f"n1:2\n{own}:2\n", hpcrun_local_ranks=2, **slurm)
+    assert {name: given[name] for name in slurm} == {
+        **slurm, "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)"
+    }  # fmt: skip
+    assert given["SLURM_STEP_NODELIST"] == f"n1,{own}"
+    uneven = export(tmp_path, 2, 0, f"n1:2\n{own}:1\n", hpcrun_local_ranks=1, HPCRUN_NTASKS=3, **slurm)
+    assert (uneven["SLURM_NTASKS"], uneven["SLURM_TASKS_PER_NODE"]) == ("3", "1(x2)")
+    assert not [name for name in export(tmp_path, 1, 0, "n1:4\n") if "SLURM" in name]

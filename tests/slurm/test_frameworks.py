@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,14 @@ def test_a_script_with_torch_distributed(user, site):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("site", ["mpirun", "mpiexec", "srun-mpich"])
+def test_a_script_that_reads_the_variables_of_slurm(user, site):
+    """Under mpirun and mpiexec, these variables are those of the process that starts the ranks of a node."""
+    lines = [f"world 4 rank {rank} local {rank % 2} of 2(x2) node {rank // 2}" for rank in range(4)]
+    assert run_script(user, site, backend_python("torch"), "slurm_variables.py") == lines
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("site", ["mpiexec", "mpirun", "srun-mpich"])
 def test_a_script_with_accelerate(user, site):
     python = backend_python("torch")
@@ -49,19 +58,19 @@ def test_a_script_with_accelerate(user, site):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(  # it is built against MPICH, which mpirun does not start
-    ("site", "script"),
+@pytest.mark.parametrize("site", ["mpiexec", "srun-mpich"])  # it is built against MPICH, which mpirun does not start
+@pytest.mark.parametrize(
+    ("script", "library"),
     [
-        ("mpiexec", "horovod_gradients.py"),
-        ("srun-mpich", "horovod_gradients.py"),
-        ("mpiexec", "horovod_keras.py"),
-        ("srun-mpich", "horovod_keras.py"),
+        ("horovod_gradients.py", "tensorflow"),
+        ("horovod_keras.py", "tensorflow"),
+        ("horovod_torch.py", "torch"),
     ],
 )
-def test_a_script_with_horovod(user, site, script):
+def test_a_script_with_horovod(user, site, script, library):
     python = REPO / ".venv-horovod/bin/python"
-    if not python.exists():
-        pytest.skip("no Horovod: bash tools/horovod.sh")
+    if not python.exists() or user.call(python, "-c", f"import horovod.{library}").returncode:
+        pytest.skip(f"no Horovod for {library}: bash tools/horovod.sh")
     lines = [f"world 2 rank {rank} local 0" for rank in range(2)]
     assert run_script(user, site, python, script, ranks_per_node=1) == lines
 
@@ -113,6 +122,21 @@ def test_processes_that_connect_on_each_node_alone_are_an_error(user):
     done = user.json(*command, "--", backend_python("torch"), Path(__file__).with_name("torch_spawn.py"))
     record = json.loads(Path(done["run_dir"], "exit.json").read_text())
     assert record["reason"] == "rank 0 was in a world of 2 ranks on one of 2 nodes (--strict)"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("site", ["mpirun", "mpiexec", "srun-mpich"])
+def test_the_users_path_has_other_versions_of_the_packages_of_hpcrun(user, site):
+    """The job script calls hpcrun for the hostfile, and for TF_CONFIG."""
+    folder = user.home / "packages"
+    folder.mkdir()
+    for name in ("click", "typer"):
+        (folder / f"{name}.py").write_text("version = '1.0 of the user'\n")
+    script = folder / "script.py"
+    script.write_text("import os, click\nprint('world', click.version, os.environ['TF_CONFIG'][-12:])\n")
+    more = ("-x", f"PYTHONPATH={folder}:{REPO}", "--framework", "tensorflow")
+    lines = [f'world 1.0 of the user "index": {rank}}}}}' for rank in range(2)]
+    assert run_script(user, site, sys.executable, script, *more, ranks_per_node=1) == lines
 
 
 @pytest.mark.thorough

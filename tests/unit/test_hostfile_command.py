@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from hpcrun.allocation import HOSTFILE_FORMATS, NODELIST_VARIABLES
 from hpcrun.cli.hostfile import hostfile
 from hpcrun.errors import HpcrunError
+from tests.cluster.config import REPO
 
 
 @pytest.fixture
@@ -115,3 +116,14 @@ def test_the_command_imports_no_large_package():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.splitlines()[1] == "set()"
+
+
+def test_other_versions_of_packages_on_the_users_path_do_not_matter(tmp_path):
+    for name in ("click", "typer", "secrets"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the module of the user')\n")
+    for path in (f"{tmp_path}:{REPO}", f"{REPO}:{tmp_path}"):
+        environ = {**os.environ, "PYTHONPATH": path, "SLURM_JOB_NODELIST": "n[2-3]"}
+        done = subprocess.run(
+            [sys.executable, "-m", "hpcrun", "hostfile"], env=environ, capture_output=True, text=True, check=False
+        )
+        assert (done.stdout, done.stderr) == ("n2\nn3\n", "")

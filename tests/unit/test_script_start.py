@@ -1,0 +1,104 @@
+"""Warnings about scripts that expect another start of their ranks than the job gives them."""
+
+import pytest
+
+SPAWN = """
+import os, torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+def setup(rank, size):
+    os.environ["MASTER_ADDR"] = "localhost"
+    os.environ["MASTER_PORT"] = "12355"
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+def train(rank, size):
+    setup(rank, size)
+def main():
+    size = torch.cuda.device_count()
+    mp.spawn(train, args=(size,), nprocs=size)
+if __name__ == "__main__":
+    main()
+"""
+TORCHRUN = """
+import os, torch.distributed as dist
+class Trainer:
+    def __init__(self):
+        self.run = os.environ["TORCHELASTIC_RUN_ID"]
+dist.init_process_group("nccl")
+Trainer()
+"""
+OPTIONAL = """
+import argparse, os, sys, torch.distributed as dist
+from torch.multiprocessing import spawn
+def setup():
+    if "MASTER_ADDR" not in os.environ:
+        os.environ["MASTER_ADDR"] = "localhost"
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    dist.init_process_group("gloo", init_method=os.environ.get("URL", "tcp://localhost:9999"))
+def start_all():
+    spawn(setup, nprocs=2)
+def main():
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        print(os.environ["TORCHELASTIC_RUN_ID"], os.environ.get("GROUP_RANK"))
+    if parser.parse_args().spawn:
+        start_all()
+        sys.exit()
+    spawn(setup, nprocs=2)
+parser = argparse.ArgumentParser()
+setup()
+main()
+"""
+SPAWNS = (
+    "each of the 2 ranks of a node would start processes of its own, by torch.multiprocessing\nHINT: --launch nodes "
+)
+LOCAL = "the script names localhost as the host of rank 0: the ranks of 2 nodes cannot connect\nHINT: "
+RUN_ID = "the script reads TORCHELASTIC_RUN_ID, which only torchrun sets\nHINT: --launch torchrun\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "warnings"),
+    [
+        (SPAWN, (), [SPAWNS, LOCAL]),
+        (SPAWN, ("--launch", "nodes"), [LOCAL]),
+        (SPAWN, ("-N", "1"), [SPAWNS]),
+        (SPAWN, ("-N", "1", "--launch", "nodes"), []),
+        (SPAWN, ("--ntasks-per-node", "1"), [LOCAL]),
+        ("import torch.distributed as d\nd.init_process_group(init_method='tcp://localhost:23456')\n", (), [LOCAL]),
+        (TORCHRUN, (), [RUN_ID]),
+        (TORCHRUN, ("--launch", "nodes"), [RUN_ID]),
+        (TORCHRUN, ("--launch", "torchrun"), []),
+        (TORCHRUN, ("-x", "TORCHELASTIC_RUN_ID=1"), []),
+        (f"import os\nos.environ['TORCHELASTIC_RUN_ID'] = '1'\n{TORCHRUN}", (), []),
+        (OPTIONAL, (), []),
+    ],
+)
+def test_a_script_that_expects_another_start(tmp_path, monkeypatch, cli, text, options, warnings):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    argv = (
+        "submit",
+        "train.py",
+        "--site",
+        "slurm",
+        "--dry-run",
+        "--no-gpu",
+        "-N",
+        "2",
+        "--ntasks-per-node",
+        "2",
+        *options,
+    )
+    code, _, err = cli(*argv)
+    assert (code, err.count("WARNING: ")) == (0, len(warnings)), err
+    assert all(f"WARNING: {warning}" in err for warning in warnings), err
+    code, out, err = cli(*argv, "--strict")
+    assert (code, out == "") == ((2, True) if warnings else (0, False))
+    assert not warnings or f"--strict: {warnings[0].strip()}" in err
+
+
+@pytest.mark.parametrize(
+    "call", ["import_module('.distributed', package='torch')", "import_module('.distributed', 'torch')"]
+)
+def test_a_relative_import_by_name_shows_the_framework(tmp_path, cli, call):
+    (tmp_path / "train.py").write_text(f"from importlib import import_module\n{call}.init_process_group()\n")
+    _, _, err = cli("submit", str(tmp_path / "train.py"), "--site", "slurm", "--dry-run", "-N", "2")
+    assert "framework  torch; " in err
