@@ -167,6 +167,20 @@ def test_names_of_any_bytes_are_kept_and_links_without_a_target_listed(photos, c
     assert read_labels(out) == ["caf\\xe9", "roses", "tulips"]
 
 
+@pytest.mark.parametrize("name", ["new\nline", "next\x85line", "paragraph\u2029"])
+def test_a_class_with_a_line_break_in_its_name_is_refused(photos, cli, name):
+    (photos / "tulips").rename(photos / name)
+    code, _, err = cli("data", "build", "photos", "out")
+    assert (code, f"photos: the name of a folder has a line break: {name!r}" in err) == (2, True), err
+
+
+def test_line_breaks_in_names_of_skipped_files_are_escaped(photos, cli):
+    (photos / "roses/a\nb.jpg").write_text("no image")
+    assert cli("data", "build", "photos", "out")[0] == 0
+    skipped = (photos.parent / "out/skipped.txt").read_text()
+    assert skipped == "photos/roses/a\\nb.jpg\tnot an image that Pillow reads\n"
+
+
 def test_a_folder_that_cannot_be_read_is_an_error(photos, cli, monkeypatch):
     has_access = os.access  # root may read all folders
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "tulips" and has_access(path, mode))
@@ -234,7 +248,9 @@ def test_train_is_a_class_if_its_images_are_in_it(photos, cli):
         (["nowhere", "out"], ["nowhere is not a folder"]),
         (["photos/roses", "out"], ["there are no images in photos/roses/<class>/"]),
         (["photos", "photos"], ["DIR and OUT are the same folder", "photos-records"]),
-        (["photos", "photos/roses"], ["photos/roses is not empty"]),
+        (["photos", "photos/records"], ["OUT is in DIR, where it would be a class: photos/records", "photos-records"]),
+        (["photos", "."], [". is not empty"]),
+        (["photos", "labels"], ["labels: File exists"]),
         (["photos", "out", "--shards", "31"], ["31 shards of train cannot hold 30 images", "--shards 30"]),
         (["photos", "out", "--labels", "labels"], ["photos: folders without a label: tulips"]),
         (["photos", "out", "--validation", "1"], ["--validation"]),

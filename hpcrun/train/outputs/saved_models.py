@@ -52,7 +52,7 @@ class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Write the labels."""
         if self.labels:
-            replace_text(self.folder / LABELS, "".join(f"{' '.join(label.split())}\n" for label in self.labels))
+            replace_text(self.folder / LABELS, "".join(f"{' '.join(label.splitlines())}\n" for label in self.labels))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Save the model as the last model, and as the best model if its metric is the best so far."""
