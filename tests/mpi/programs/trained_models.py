@@ -125,12 +125,13 @@ def check_only_registered_followers_get_models():
         "with Follower(Path(sys.argv[1]), sys.argv[2], best=False): print('ready', flush=True); time.sleep(600)"
     )
     where = {"HOME": str(run), "PATH": os.environ["PATH"], "PYTHONPATH": os.environ["PYTHONPATH"]}
-    start = partial(subprocess.Popen, env=where, stdout=subprocess.PIPE)
+    start = partial(subprocess.Popen, env=where, stdout=subprocess.PIPE, text=True)
     alive, killed = (start([sys.executable, "-c", follower, run, name]) for name in ("alive", "killed"))
     model.write_bytes(b"0")
     followers.keep_model(model, 1, is_best=True)
     for process in (alive, killed):
-        assert b"ready\n" in iter(process.stdout.readline, b"")
+        assert process.stdout
+        assert "ready\n" in process.stdout
     killed.kill()
     model.write_bytes(b"2")
     followers.keep_model(model, 2, is_best=True)
