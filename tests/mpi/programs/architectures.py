@@ -16,6 +16,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[3] / "workloads" / "resnet50"))
 import networks  # type: ignore[import-not-found]  # in the folder above
 
+ADAM_RATES = {"vgg": 0.0001, "efficientnetv": 0.001}  # SGD needs more than six steps
+
 found = {}
 if sys.argv[1] == "count":
     for arch in networks.ARCHITECTURES:
@@ -43,8 +45,8 @@ else:
         model = hpcrun.train.Model(network)
         learning_rate = networks.ARCHITECTURES[arch].learning_rate / 16  # for batches of 16
         optimizer = keras.optimizers.SGD(learning_rate, momentum=0.9)
-        if family == "vgg":  # without batch normalization, SGD needs hundreds of steps to begin
-            optimizer = keras.optimizers.Adam(0.0001)
+        if family in ADAM_RATES:
+            optimizer = keras.optimizers.Adam(ADAM_RATES[family])
         loss = "sparse_categorical_crossentropy"
         model.compile(optimizer, loss, metrics=[loss], run_eagerly=True)  # tracing takes longer than six eager steps
         history = model.fit(np.stack(crops), np.repeat([0, 1], 8), batch_size=16, epochs=6, verbose=0)
