@@ -16,7 +16,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[3] / "workloads" / "resnet50"))
 import networks  # type: ignore[import-not-found]  # in the folder above
 
-ADAM_RATES = {"vgg": 0.0001, "efficientnetv": 0.001}  # SGD needs more than six steps
+ADAM_RATES = {"vgg": 0.0001, "efficientnetv2": 0.001}  # SGD needs more than six steps
 
 found = {}
 if sys.argv[1] == "count":
@@ -35,7 +35,7 @@ else:
         # In float32, batch normalization of few pixels amplifies the rounding errors by which 1 and 2 ranks differ;
         # in float64, they agree for several steps, but large networks take twice as long.
         keras.config.set_floatx("float64" if family == "mobilenet" else "float32")
-        size = {"inception_v": 75, "alexnet": 64, "efficientnetv": 64}.get(family, 32)
+        size = {"inception_v": 75, "alexnet": 64, "efficientnetv2": 64}.get(family, 32)
         crops = [photo[top : top + size, left : left + size] for photo in photos for top, left in corners]
         keras.utils.set_random_seed(1)
         network = networks.build(arch, size, 2, weight_decay=1e-4, synchronized=True)
