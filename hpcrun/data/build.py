@@ -87,7 +87,7 @@ def _finish(dataset: Dataset, out: Path, options: Options, results: list[ShardRe
     skipped_lines = [line for result in results for line in result.skipped]
     (out / LABELS).write_text("".join(f"{name}\n" for name in dataset.labels), errors="surrogateescape")
     (out / SKIPPED).write_text(
-        "".join(f"{path}\t{reason}\n" for path, reason in skipped_lines), errors="surrogateescape"
+        "".join(f"{_escape(path)}\t{reason}\n" for path, reason in skipped_lines), errors="surrogateescape"
     )
     for split in dataset.splits:
         shard_records = [result.records for result in results if result.name.startswith(f"{split}-")]
@@ -95,6 +95,11 @@ def _finish(dataset: Dataset, out: Path, options: Options, results: list[ShardRe
     (out / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
     (out / JOURNAL).unlink()
     return description
+
+
+def _escape(path: str) -> str:
+    """Return a path in which control characters, such as line breaks, are escaped."""
+    return "".join(repr(character)[1:-1] if ord(character) < ord(" ") else character for character in path)
 
 
 def _plan(dataset: Dataset, out: Path, options: Options) -> list[ShardTask]:
@@ -138,7 +143,10 @@ def _identify(dataset: Dataset, options: Options) -> str:
 @contextmanager
 def _lock(out: Path) -> Iterator[TextIO]:
     """Create the folder, and open its journal under an exclusive lock."""
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HpcrunError(f"{out}: {error.strerror}", hint="give a new or empty folder for the shards") from None
     has_journal = (out / JOURNAL).exists()
     entries = sorted(entry.name for entry in out.iterdir())
     if entries and not has_journal:

@@ -171,6 +171,9 @@ def list_images(folder: Path, names: Sequence[str]) -> list[ImageSource]:
             f"{folder}: folders without a label: {', '.join(unknown[:5])}",
             hint="the classes of all splits must be the same, and in the file of labels if there is one",
         )
+    if broken := [name for name in names if name.splitlines() != [name]]:
+        hint = "rename it: a file of labels has one class a line"
+        raise HpcrunError(f"{folder}: the name of a folder has a line break: {broken[0]!r}", hint=hint)
     images: list[ImageSource] = []
     for label, name in enumerate(names, 1):
         if (folder / name).is_dir():

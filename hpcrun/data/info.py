@@ -66,6 +66,11 @@ class SplitInfo:
         }  # fmt: skip
 
 
+def file_size(file: Path) -> int:
+    """Return the size of a file in bytes; 0 for a link without its target."""
+    return file.stat().st_size if file.is_file() else 0
+
+
 def class_name(label: int, names: Sequence[str]) -> str:
     """Return the name of a class, or its label if the class has no name."""
     return names[label - 1] if 0 < label <= len(names) else str(label)
@@ -89,7 +94,8 @@ def inspect_split(
     info = SplitInfo(shards=len(files))
     samples_per_shard = -(-samples // len(files))
     for file in files:
-        info.bytes += file.stat().st_size
+        size = file_size(file)
+        info.bytes += size
         kept_samples = 0
         try:
             for offset, features in read_shard(file):
@@ -100,9 +106,9 @@ def inspect_split(
                     kept_samples += 1
         except (RecordError, OSError) as error:
             info.damaged.append(error.message if isinstance(error, HpcrunError) else f"{file}: {error.strerror}")
-        if not file.stat().st_size:
+        if not size and file.is_file():
             info.damaged.append(f"{file}: the shard is empty")
-        report(file.stat().st_size)
+        report(size)
     return info
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import gzip
 import io
+import math
 import os
 import pickle
+import struct
 import tarfile
 import zipfile
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +32,7 @@ _CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog"
 _SIDE_PIXELS, _PLANE_BYTES = 32, 32 * 32
 """Height and width of a CIFAR-10 image in pixels, and bytes of one colour channel."""
 _READ_ERRORS = (
-    OSError, EOFError, ValueError, KeyError, SyntaxError, zipfile.BadZipFile, tarfile.TarError, pickle.UnpicklingError,
+    OSError, EOFError, ValueError, KeyError, SyntaxError, zipfile.BadZipFile, tarfile.TarError, zlib.error,
 )  # fmt: skip
 """Exceptions that reading a damaged file raises."""
 _PREFIX_BY_SPLIT = {"train": "train", "validation": "t10k"}
@@ -100,6 +103,10 @@ def _missing_error(name: str, folder: Path | None, files: str) -> HpcrunError:
     )
 
 
+def _damage_error(path: Path, error: Exception) -> HpcrunError:
+    return HpcrunError(f"{path}: damaged, or other data: {error}", hint="copy it again")
+
+
 def _make_dataset(
     labels: tuple[str, ...], shape: tuple[int, int, int], source_path: Path, read: Callable[[str], Samples]
 ) -> Dataset:
@@ -109,7 +116,7 @@ def _make_dataset(
         try:
             samples = list(read(split))
         except _READ_ERRORS as error:
-            raise HpcrunError(f"{source_path}: damaged, or other data: {error}", hint="copy it again") from None
+            raise _damage_error(source_path, error) from None
         splits[split] = [
             ImageSource(
                 str(source_path), f"{split}-{number:05}", label + 1, labels[label], number, len(pixels), pixels, shape
@@ -120,6 +127,9 @@ def _make_dataset(
 
 
 _IDX_KINDS = "images-idx3-ubyte", "labels-idx1-ubyte"
+_IDX_HEADERS = struct.Struct(">4I"), struct.Struct(">2I")
+"""Headers of the files of `_IDX_KINDS`: a number for the type, and the sizes of the array."""
+_IDX_TYPES = 2051, 2049
 
 
 def _find_idx_file(folder: Path, name: str) -> Path | None:
@@ -130,11 +140,29 @@ def _find_idx_file(folder: Path, name: str) -> Path | None:
 
 def _read_idx(folder: Path, prefix: str) -> Samples:
     contents = []
-    for kind, header in zip(_IDX_KINDS, (16, 8), strict=True):
-        file = _find_idx_file(folder, f"{prefix}-{kind}")
-        data = file.read_bytes() if file else b""
-        contents.append((gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)[header:])
+    for kind, header, type_number in zip(_IDX_KINDS, _IDX_HEADERS, _IDX_TYPES, strict=True):
+        file = _find_idx_file(folder, f"{prefix}-{kind}") or folder / f"{prefix}-{kind}"
+        try:
+            contents.append(_read_idx_file(file, header, type_number))
+        except _READ_ERRORS as error:
+            raise _damage_error(file, error) from None
     yield from _split_samples(contents[0], contents[1], 28 * 28)
+
+
+def _read_idx_file(file: Path, header: struct.Struct, type_number: int) -> bytes:
+    data = file.read_bytes()
+    data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    if len(data) < header.size:
+        raise ValueError(f"it has only {len(data)} bytes")
+    found_type, *sizes = header.unpack_from(data)
+    if found_type != type_number or len(data) - header.size != math.prod(sizes):
+        shape = " x ".join(map(str, sizes))
+        raise ValueError(
+            f"its type is {found_type}, not {type_number}"
+            if found_type != type_number
+            else f"it has {len(data) - header.size} of {shape} bytes"
+        )
+    return data[header.size :]
 
 
 def _split_samples(pixels: bytes, labels: bytes, size: int) -> Samples:
@@ -170,8 +198,13 @@ def _make_cifar10(
 
     def samples(split: str) -> Samples:
         for name in names[split]:
-            for planes, label in _split_samples(*read(files[name]()), 3 * _PLANE_BYTES):
-                yield _interleave(planes), label
+            if name not in files:
+                raise HpcrunError(f"{source_path} lacks {name}", hint="copy it again")
+            try:
+                for planes, label in _split_samples(*read(files[name]()), 3 * _PLANE_BYTES):
+                    yield _interleave(planes), label
+            except _READ_ERRORS as error:
+                raise _damage_error(source_path / name, error) from None
 
     return _make_dataset(_CIFAR_CLASSES, (_SIDE_PIXELS, _SIDE_PIXELS, 3), source_path, samples)
 
@@ -186,9 +219,12 @@ def _interleave(planes: bytes) -> bytes:
 
 
 def _unpack(archive: Path) -> dict[str, Callable[[], bytes]]:
-    with tarfile.open(archive) as tar:
-        files = {m.name.rpartition("/")[2].removesuffix(".bin"): tar.extractfile(m) for m in tar if m.isfile()}
-        contents = {name: stream.read() for name, stream in files.items() if stream}
+    try:
+        with tarfile.open(archive) as tar:
+            files = {m.name.rpartition("/")[2].removesuffix(".bin"): tar.extractfile(m) for m in tar if m.isfile()}
+            contents = {name: stream.read() for name, stream in files.items() if stream}
+    except _READ_ERRORS as error:
+        raise _damage_error(archive, error) from None
     return {name: partial(bytes, content) for name, content in contents.items()}
 
 
@@ -218,5 +254,8 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _read_python(content: bytes) -> tuple[bytes, bytes]:
-    batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
-    return batch[b"data"].data, bytes(batch[b"labels"])
+    try:
+        batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+        return batch[b"data"].data, bytes(batch[b"labels"])
+    except Exception as error:  # noqa: BLE001  (a damaged pickle may raise any exception)
+        raise ValueError(error) from None

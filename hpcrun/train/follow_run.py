@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -16,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
 from hpcrun.run.job import print_line, run_dir
+from hpcrun.train.followers import Follower
 from hpcrun.train.ranks.collectives import on_rank_0
 from hpcrun.train.ranks.world import world
-from hpcrun.train.saved_model import SavedModel, find_saved_model
-from hpcrun.train.saved_model_record import RECORD
+from hpcrun.train.saved_model import SavedModel, find_saved_model, read_names
+from hpcrun.train.saved_model_record import RECORD, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +39,9 @@ def list_models(
 ) -> Iterator[SavedModel]:
     """Yield the saved model of a run, or each model that the run will save. Collective.
 
-    Each model is a copy of the file, so that the training cannot replace it; the copy is removed after the iteration.
+    The training cannot replace the file of a yielded model, which is removed after the iteration. With `follow`, the
+    training keeps the models of the epochs that end during an iteration, if the run directory is writable; models that
+    were not kept are skipped, and the newest model is next.
 
     Args:
         source: A run directory, or a Keras model.
@@ -47,32 +52,54 @@ def list_models(
     Raises:
         HpcrunError: There is no model, the run ended without a model, or with `follow`, `source` is not a run.
     """
-    path, last_epoch = Path(source), after_epoch
-    if follow and not (path / "job.json").is_file():
+    path = Path(source)
+    if not follow:
+        yield from _yield_and_remove(on_rank_0("the saved model", partial(_copy_model, path, best)))
+    elif (path / "job.json").is_file():
+        yield from _follow(path, best, after_epoch)
+    else:
         raise HpcrunError(f"--follow needs a job; {source} is not a run directory", hint="--run JOB --follow")
-    find_end = _EndFinder(path)
-    while True:
-        copy_next_model = (
-            partial(_find_new_model, path, best, last_epoch, find_end) if follow else partial(_copy_model, path, best)
-        )
-        saved, end_reason = on_rank_0("the next saved model", copy_next_model)
-        if saved:
-            last_epoch = saved.epoch or 0
-            try:
-                yield saved
-            finally:
-                if world().rank == 0:
-                    shutil.rmtree(saved.file.parent)
-        elif end_reason:
-            break
-        else:
-            time.sleep(SECONDS_BETWEEN_CHECKS)
-        if not follow:
-            return
+
+
+def _follow(run: Path, best: bool, last_epoch: int) -> Iterator[SavedModel]:
+    find_end = _EndFinder(run)
+    name = folder.name if (folder := run_dir()) else f"{platform.node()}-{os.getpid()}"
+    with Follower(run, name, best=best) as follower:
+        while True:
+            find_model = partial(_find_new_model, run, best, last_epoch, find_end, follower)
+            saved, end_reason = on_rank_0("the next saved model", find_model)
+            if saved:
+                if not best:
+                    _report_skipped(last_epoch, saved.epoch or 0)
+                last_epoch = saved.epoch or 0
+                yield from _yield_and_remove(saved)
+            elif end_reason:
+                break
+            else:
+                time.sleep(SECONDS_BETWEEN_CHECKS)
     if not last_epoch:
-        raise HpcrunError(f"{path} ended without a saved model: {end_reason}", hint=f"hpcrun why {path}")
+        raise HpcrunError(f"{run} ended without a saved model: {end_reason}", hint=f"hpcrun why {run}")
+    _print_on_rank_0(f"the training has ended: {end_reason}")
+
+
+def _yield_and_remove(saved_model: SavedModel) -> Iterator[SavedModel]:
+    try:
+        yield saved_model
+    finally:
+        if world().rank == 0:
+            shutil.rmtree(saved_model.file.parent, ignore_errors=True)
+
+
+def _report_skipped(last_epoch: int, epoch: int) -> None:
+    if epoch == last_epoch + 2:
+        _print_on_rank_0(f"epoch {last_epoch + 1} is skipped: its model was not kept")
+    elif epoch > last_epoch + 2:
+        _print_on_rank_0(f"epochs {last_epoch + 1} to {epoch - 1} are skipped: their models were not kept")
+
+
+def _print_on_rank_0(line: str) -> None:
     if world().rank == 0:
-        print_line(f"the training has ended: {end_reason}")
+        print_line(line)
 
 
 def last_evaluated_epoch() -> int:
@@ -86,27 +113,40 @@ def last_evaluated_epoch() -> int:
 
 
 def _find_new_model(
-    run: Path, best: bool, last_epoch: int, find_end: Callable[[], str]
+    run: Path, best: bool, last_epoch: int, find_end: Callable[[], str], follower: Follower
 ) -> tuple[SavedModel | None, str]:
-    """Return a copy of a newer saved model (None if there is none), and why the run ended (empty while it runs)."""
-    end_reason = find_end()  # check the end before the model, because no model is saved after the end
-    with suppress(HpcrunError, FileNotFoundError):
-        saved_model = find_saved_model(run, best=best)
-        model_mtime, record_mtime = saved_model.file.stat().st_mtime_ns, (run / RECORD).stat().st_mtime_ns
-        is_being_replaced = model_mtime > record_mtime and not end_reason
-        if saved_model.epoch is not None and saved_model.epoch > last_epoch and not is_being_replaced:
-            copy, _ = _copy_model(run, best)
-            if find_saved_model(run, best=best) == saved_model and saved_model.file.stat().st_mtime_ns == model_mtime:
-                return copy, end_reason
-            shutil.rmtree(copy.file.parent)
+    """Return the next saved model (None if there is none), and why the run ended (empty while it runs)."""
+    end_reason = find_end()  # check the end before the models, because no model is saved after the end
+    newest_model = None
+    with suppress(HpcrunError):
+        newest_model = find_saved_model(run, best=best)
+    kept_models = follower.kept_models()  # after `newest_model`, which was kept before the run recorded it
+    for epoch in sorted(kept_models):
+        if epoch > last_epoch:
+            return SavedModel(kept_models[epoch], read_names(run), epoch, read_record(run)), end_reason
+        shutil.rmtree(kept_models[epoch].parent, ignore_errors=True)  # evaluated before the training was resumed
+    if newest_model and (newest_model.epoch or 0) > last_epoch:
+        return _copy_newest_model(run, best, newest_model, has_ended=bool(end_reason)), end_reason
     return None, end_reason
 
 
-def _copy_model(path: Path, best: bool) -> tuple[SavedModel, str]:
+def _copy_newest_model(run: Path, best: bool, saved_model: SavedModel, *, has_ended: bool) -> SavedModel | None:
+    """Return a copy of a model that was not kept; None if the training is replacing the model."""
+    with suppress(HpcrunError, FileNotFoundError):
+        model_mtime, record_mtime = saved_model.file.stat().st_mtime_ns, (run / RECORD).stat().st_mtime_ns
+        if model_mtime <= record_mtime or has_ended:
+            copy = _copy_model(run, best)
+            if find_saved_model(run, best=best) == saved_model and saved_model.file.stat().st_mtime_ns == model_mtime:
+                return copy
+            shutil.rmtree(copy.file.parent)
+    return None
+
+
+def _copy_model(path: Path, best: bool) -> SavedModel:
     saved_model = find_saved_model(path, best=best)
     copy = Path(tempfile.mkdtemp(prefix="evaluated-", dir=run_dir())) / saved_model.file.name
     shutil.copyfile(saved_model.file, copy)
-    return replace(saved_model, file=copy), ""
+    return replace(saved_model, file=copy)
 
 
 def _find_end(run: Path) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import permissions
@@ -40,3 +42,25 @@ def replace_text(file: Path, text: str) -> None:
     with open(temporary_file, "w", encoding="utf-8", opener=permissions.opener) as stream:
         stream.write(text)
     temporary_file.replace(file)
+
+
+def replace_by_link(file: Path, target: Path) -> None:
+    """Replace `target` atomically by a hard link to `file`, or by a copy if the file system has no hard links.
+
+    Args:
+        file: The file.
+        target: The file to replace or create, in an existing folder of the same file system.
+
+    Raises:
+        OSError: The target cannot be written.
+    """
+    temporary_file = target.with_name(f".new.{target.name}")
+    temporary_file.unlink(missing_ok=True)
+    try:
+        try:
+            os.link(file, temporary_file)
+        except OSError:
+            shutil.copy(file, temporary_file)
+        temporary_file.replace(target)
+    finally:
+        temporary_file.unlink(missing_ok=True)

@@ -40,7 +40,7 @@ def test_a_restart_keeps_the_best_model_and_the_metrics(tmp_path, backend):
     assert found["model"] == pytest.approx(losses[-1], rel=1e-5)
     for average, expected in found["averages"]:
         assert average == pytest.approx(expected)
-    assert (tmp_path / "labels.txt").read_text() == "a\nb b\nc\n"
+    assert (tmp_path / "labels.txt").read_text() == "a\nb b\nc  c\n"
     assert not list(tmp_path.glob(".*"))
 
     epochs = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]

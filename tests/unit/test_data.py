@@ -167,6 +167,20 @@ def test_names_of_any_bytes_are_kept_and_links_without_a_target_listed(photos, c
     assert read_labels(out) == ["caf\\xe9", "roses", "tulips"]
 
 
+@pytest.mark.parametrize("name", ["new\nline", "next\x85line", "paragraph\u2029"])
+def test_a_class_with_a_line_break_in_its_name_is_refused(photos, cli, name):
+    (photos / "tulips").rename(photos / name)
+    code, _, err = cli("data", "build", "photos", "out")
+    assert (code, f"photos: the name of a folder has a line break: {name!r}" in err) == (2, True), err
+
+
+def test_line_breaks_in_names_of_skipped_files_are_escaped(photos, cli):
+    (photos / "roses/a\nb.jpg").write_text("no image")
+    assert cli("data", "build", "photos", "out")[0] == 0
+    skipped = (photos.parent / "out/skipped.txt").read_text()
+    assert skipped == "photos/roses/a\\nb.jpg\tnot an image that Pillow reads\n"
+
+
 def test_a_folder_that_cannot_be_read_is_an_error(photos, cli, monkeypatch):
     has_access = os.access  # root may read all folders
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "tulips" and has_access(path, mode))
@@ -234,7 +248,9 @@ def test_train_is_a_class_if_its_images_are_in_it(photos, cli):
         (["nowhere", "out"], ["nowhere is not a folder"]),
         (["photos/roses", "out"], ["there are no images in photos/roses/<class>/"]),
         (["photos", "photos"], ["DIR and OUT are the same folder", "photos-records"]),
-        (["photos", "photos/roses"], ["photos/roses is not empty"]),
+        (["photos", "photos/records"], ["OUT is in DIR, where it would be a class: photos/records", "photos-records"]),
+        (["photos", "."], [". is not empty"]),
+        (["photos", "labels"], ["labels: File exists"]),
         (["photos", "out", "--shards", "31"], ["31 shards of train cannot hold 30 images", "--shards 30"]),
         (["photos", "out", "--labels", "labels"], ["photos: folders without a label: tulips"]),
         (["photos", "out", "--validation", "1"], ["--validation"]),
@@ -302,6 +318,20 @@ def test_info_names_damaged_records(photos, cli, damage, reason):
     assert "train" in out  # the other shard is counted
 
 
+def test_info_names_shards_that_cannot_be_read(photos, cli):
+    cli("data", "build", "photos", "out", "--shards", "4")
+    shards = [photos.parent / f"out/train-0000{number}-of-00004" for number in range(4)]
+    for shard in shards[1:]:
+        shard.unlink()
+    shards[1].symlink_to("nowhere")
+    shards[2].mkdir()
+    shards[3].touch()
+    code, out, err = cli("data", "info", "out")
+    assert (code, "train" in out) == (1, True)
+    for shard, reason in zip(shards[1:], ("No such file", "Is a directory", "the shard is empty"), strict=True):
+        assert f"out/{shard.name}: {reason}" in err, err
+
+
 def test_info_names_labels_without_a_class(photos, cli):
     cli("data", "build", "photos", "out")
     (photos.parent / "out/labels.txt").write_text("roses\n")
@@ -364,6 +394,24 @@ def test_mnist_from_original_files_and_from_keras(tmp_path, cli, write, monkeypa
         assert pairs == {(pixels.tobytes(), digit) for pixels, digit in zip(PIXELS[split], DIGITS[split], strict=True)}
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: data[:-784], "it has 8624 of 12 x 28 x 28 bytes"),
+        (lambda data: b"\0\0\x08\x01" + data[4:], "its type is 2049, not 2051"),
+        (lambda data: data[:9], "it has only 9 bytes"),
+        (lambda data: gzip.compress(data)[:-9], "end-of-stream"),
+        (lambda data: gzip.compress(data)[:30] + b"damaged" + gzip.compress(data)[37:], ""),
+    ],
+)
+def test_damaged_files_of_mnist_are_named(tmp_path, cli, change, reason):
+    write_idx(tmp_path)
+    file = tmp_path / "train-images-idx3-ubyte"
+    file.write_bytes(change(gzip.decompress((tmp_path / f"{file.name}.gz").read_bytes())))
+    code, _, err = cli("data", "mnist", str(tmp_path / "out"), "--from", str(tmp_path))
+    assert (code, f"{file}: damaged, or other data: " in err, reason in err) == (2, True, True), err
+
+
 def cifar_batches():
     draw = np.random.default_rng(3)
     for name in [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]:
@@ -402,6 +450,39 @@ def test_cifar10_from_original_files(tmp_path, cli, archive, encode, suffix):
     for one, planes in zip(found, pixels, strict=True):
         assert (np.asarray(sample_image(one)) == planes.transpose(1, 2, 0)).all()
     assert len(records(tmp_path / "out")) == 15
+
+
+def test_damaged_files_of_cifar10_are_named(tmp_path, cli):
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    for name, pixels, labels in cifar_batches():
+        (folder / f"{name}.bin").write_bytes(binary(pixels, labels))
+    args = "data", "cifar10", str(tmp_path / "out"), "--from", str(tmp_path)
+    (folder / "data_batch_3.bin").write_bytes((folder / "data_batch_3.bin").read_bytes()[:-1])
+    code, _, err = cli(*args)
+    assert (code, f"{folder}/data_batch_3: damaged, or other data: " in err) == (2, True), err
+    (folder / "data_batch_3.bin").unlink()
+    code, _, err = cli(*args)
+    assert (code, f"{folder} lacks data_batch_3" in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"(lp0\n.", b"\x80\x02]q\x00X", pickle.dumps({b"data": 5, b"labels": [1]}), b"\xff"]
+)
+def test_a_damaged_pickle_is_one_error(tmp_path, cli, content):
+    for name in [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]:
+        (tmp_path / name).write_bytes(content)
+    code, _, err = cli("data", "cifar10", str(tmp_path / "out"), "--from", str(tmp_path))
+    assert (code, f"{tmp_path}/data_batch_1: damaged, or other data: " in err) == (2, True), err
+
+
+@pytest.mark.parametrize("position", [3, 30, -5])
+def test_a_damaged_archive_of_cifar10_is_one_error(tmp_path, cli, position):
+    archive = bytearray(gzip.compress(np.random.default_rng(0).bytes(5000)))
+    archive[position] ^= 0x55
+    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(archive)
+    code, _, err = cli("data", "cifar10", str(tmp_path / "out"), "--from", str(tmp_path))
+    assert (code, "cifar-10-binary.tar.gz: damaged, or other data: " in err) == (2, True), err
 
 
 def test_a_pickle_with_a_program_is_not_run(tmp_path, cli):

@@ -62,15 +62,17 @@ def build(arch: str, size: int, classes: int, *, weight_decay: float = 0.0, sync
         application = getattr(keras.applications, architecture.name)
         network = application(weights=None, classes=classes, input_tensor=pixels, **architecture.arguments)
 
+    is_mixed = keras.mixed_precision.dtype_policy().name.startswith("mixed")
+
     def copy_layer(layer: layers.Layer) -> layers.Layer:
         config = layer.get_config()
-        if layer is network.layers[-1]:
+        if layer is network.layers[-1] and is_mixed:
             config["dtype"] = "float32"  # probabilities are float32, even in mixed precision
         if isinstance(layer, layers.BatchNormalization):
             config["synchronized"] = synchronized
         return type(layer).from_config(config)
 
-    if synchronized or keras.mixed_precision.dtype_policy().name != "float32":
+    if synchronized or is_mixed:
         network = keras.models.clone_model(network, clone_function=copy_layer)
     for layer in network.layers:
         if isinstance(layer, layers.BatchNormalization):

@@ -72,9 +72,10 @@ def build(
     require_libraries()
     from hpcrun.data.image_sources import find_images
 
-    if out.resolve() == folder.resolve():
-        hint = f"give a new folder for the shards: hpcrun data build {folder} {folder.name}-records"
-        raise HpcrunError(f"DIR and OUT are the same folder: {folder}", hint=hint)
+    if folder.resolve() in (out.resolve(), *out.resolve().parents):
+        problem = f"DIR and OUT are the same folder: {folder}" if out.resolve() == folder.resolve() else ""
+        hint = f"give a new folder for the shards: hpcrun data build {folder} {folder.resolve().name}-records"
+        raise HpcrunError(problem or f"OUT is in DIR, where it would be a class: {out}", hint=hint)
     names = _read_names(labels) if labels else ()
     dataset = find_images(folder, validation=validation, labels=names, report=output.message)
     _build(

@@ -38,11 +38,11 @@ def info(
       hpcrun data info records --sheet samples.png
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     require_libraries()
-    from hpcrun.data.info import draw_samples, inspect_split
+    from hpcrun.data.info import draw_samples, file_size, inspect_split
     from hpcrun.data.layout import find_shards, read_labels
 
     shards, names = find_shards(folder), read_labels(folder)
-    total = sum(file.stat().st_size for files in shards.values() for file in files)
+    total = sum(file_size(file) for files in shards.values() for file in files)
     done_bytes = 0
     with progress("bytes") as report:
 

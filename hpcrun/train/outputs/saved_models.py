@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
 import keras
 
+from hpcrun.train.followers import keep_model, remove_kept_models
 from hpcrun.train.outputs.averaged_weights import averaged_weights
-from hpcrun.train.saved_model_record import BEST, LABELS, LAST, RECORD, replace_text
+from hpcrun.train.saved_model_record import BEST, LABELS, LAST, RECORD, replace_by_link, replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +29,7 @@ class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     ``model.keras`` is the model of the last epoch, ``best.keras`` the model with the best validation metric so far.
     Both models contain the moving averages of the weights if the optimizer keeps averages (`use_ema=True`). Line k of
     ``labels.txt`` is the name of output k - 1. ``saved_model.json`` names the files. All files are replaced atomically,
-    ``saved_model.json`` last.
+    ``saved_model.json`` last. For followers of the run, the models of epochs are kept (`hpcrun.train.followers`).
 
     The best value so far is saved in checkpoints, so that a restart does not replace a better model.
 
@@ -53,19 +52,29 @@ class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Write the labels."""
         if self.labels:
-            replace_text(self.folder / LABELS, "".join(f"{' '.join(label.split())}\n" for label in self.labels))
+            replace_text(self.folder / LABELS, "".join(f"{' '.join(label.splitlines())}\n" for label in self.labels))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Save the model as the last model, and as the best model if its metric is the best so far."""
         try:
-            self._save()
-            if self._improves(logs or {}):
+            self._save_or_make_space()
+            is_best = self._improves(logs or {})
+            if is_best:
                 self.best_epoch = epoch + 1
-                _link_or_copy(self.folder / LAST, self.folder / BEST)
+                replace_by_link(self.folder / LAST, self.folder / BEST)
+            keep_model(self.folder / LAST, epoch + 1, is_best=is_best)  # before the record names the epoch
             self._record(epoch + 1)
         except Exception as error:  # noqa: BLE001  (a full disk or a layer that cannot be saved must not end the training)
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             print(f"WARNING: the model is not saved in {self.folder}: {reason}", file=sys.stderr)
+
+    def _save_or_make_space(self) -> None:
+        try:
+            self._save()
+        except Exception:
+            if not remove_kept_models(self.folder):  # the disk may be full
+                raise
+            self._save()
 
     def _save(self) -> None:
         temporary_file = self.folder / f".new.{LAST}"
@@ -120,14 +129,3 @@ def describe_input(model: keras.Model) -> dict[str, Any]:
         for layer in model._flatten_layers(include_self=False)  # noqa: SLF001
     )
     return {"image_size": size, "scaling": "in the model" if has_scaling else None}
-
-
-def _link_or_copy(file: Path, target: Path) -> None:
-    """Replace `target` by a hard link to `file`; by a copy if the file system has no hard links."""
-    temporary_file = target.with_name(f".new.{target.name}")
-    temporary_file.unlink(missing_ok=True)
-    try:
-        os.link(file, temporary_file)
-    except OSError:
-        shutil.copy(file, temporary_file)
-    temporary_file.replace(target)

@@ -68,7 +68,7 @@ last = [keras.layers.Dense(3, name="second"), keras.layers.Dense(3)]
 model = hpcrun.train.Model(keras.Sequential([*pixels, *hidden, *last]))
 optimizer = hpcrun.train.average_weights(keras.optimizers.SGD(0.3, momentum=0.9), 0.5)
 model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
-callbacks = [Break(), *hpcrun.train.run_callbacks(["a", "b  b", "c"], log_every=3, monitor="val_loss"), Stop()]
+callbacks = [Break(), *hpcrun.train.run_callbacks(["a", "b\nb", "c  c"], log_every=3, monitor="val_loss"), Stop()]
 history = model.fit(x, y, batch_size=10, epochs=4, validation_data=(x, wrong), callbacks=callbacks).history
 hpcrun.train.write_result(final_loss=history["loss"][-1])
 

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import keras
@@ -13,7 +15,7 @@ from checks import assert_refused, run_checks
 
 import hpcrun.train
 from hpcrun.errors import HpcrunError
-from hpcrun.train import follow_run, images
+from hpcrun.train import follow_run, followers, images
 from hpcrun.train.evaluation import Evaluator, require_classes, top_k
 from hpcrun.train.follow_run import list_models
 from hpcrun.train.saved_model import SavedModel
@@ -80,26 +82,81 @@ def check_follow_yields_each_epoch_until_the_end():
     model = hpcrun.train.Model(network())
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
 
-    def train(epoch):
-        saves = hpcrun.train.run_callbacks(validation.names, folder=run)
-        model.fit(pixels, labels, batch_size=50, initial_epoch=epoch, epochs=epoch + 1, verbose=0, callbacks=saves)
+    weights = {}  # of each epoch
 
-    train(0)
+    def train(first, last):
+        callbacks = hpcrun.train.run_callbacks(validation.names, folder=run)
+        callbacks += [keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, _: weights.update({epoch + 1: model.get_weights()}))]  # fmt: skip
+        options = {"batch_size": 50, "initial_epoch": first - 1, "epochs": last, "verbose": 0}
+        model.fit(pixels, labels, callbacks=callbacks, **options)
+
+    train(1, 1)
     seen = []
     for saved in list_models(run, follow=True):
         seen.append((saved.epoch, list(saved.names) == validation.names))
-        same = [
-            np.array_equal(*pair)
-            for pair in zip(hpcrun.train.load_model(saved.file).get_weights(), model.get_weights(), strict=True)
-        ]
-        assert all(same), "another model than that of this epoch"
+        pairs = zip(hpcrun.train.load_model(saved.file).get_weights(), weights[saved.epoch], strict=True)
+        assert all(np.array_equal(*pair) for pair in pairs), "the model of another epoch"
         hpcrun.train.barrier()
-        if len(seen) < 3:
-            train(len(seen))
-        elif hpcrun.train.is_chief():  # as after a failure
-            (run / "exit.json").write_text(json.dumps({"exit_code": 1, "reason": "failed", "started": 1, "ended": 2}))
-    assert seen == [(1, True), (2, True), (3, True)]
+        if len(seen) == 1:
+            train(2, 4)  # an evaluation that takes longer than epochs
+        elif len(seen) == 4:
+            train(5, 6)
+            if hpcrun.train.is_chief():  # as after a failure
+                end = {"exit_code": 1, "reason": "failed", "started": 1, "ended": 2}
+                (run / "exit.json").write_text(json.dumps(end))
+    assert seen == [(epoch, True) for epoch in range(1, 7)]
     assert not list(run.glob("evaluated-*"))
+    assert not (run / "followers").exists()
+
+
+def check_only_registered_followers_get_models():
+    run = folder.parent / "kept"
+    if not hpcrun.train.is_chief():
+        return
+    run.mkdir()
+    model = run / "model.keras"
+
+    def kept():
+        return sorted(str(file.relative_to(run)) for file in run.rglob("epoch-*/*"))
+
+    follower = (
+        "import sys, time; from pathlib import Path; from hpcrun.train.followers import Follower\n"
+        "with Follower(Path(sys.argv[1]), sys.argv[2], best=False): print('ready', flush=True); time.sleep(600)"
+    )
+    where = {"HOME": str(run), "PATH": os.environ["PATH"], "PYTHONPATH": os.environ["PYTHONPATH"]}
+    start = partial(subprocess.Popen, env=where, stdout=subprocess.PIPE, text=True)
+    alive, killed = (start([sys.executable, "-c", follower, run, name]) for name in ("alive", "killed"))
+    model.write_bytes(b"0")
+    followers.keep_model(model, 1, is_best=True)
+    for process in (alive, killed):
+        assert process.stdout
+        assert "ready\n" in process.stdout
+    killed.kill()
+    model.write_bytes(b"2")
+    followers.keep_model(model, 2, is_best=True)
+    assert kept() == [f"followers/{name}/epoch-2/model.keras" for name in ("alive", "killed")]
+    killed.wait()
+    registration = run / "followers/killed/registration.json"
+    os.utime(registration, (0, registration.stat().st_mtime - followers.MAX_SECONDS_WITHOUT_RENEWAL))
+    followers.keep_model(model, 3, is_best=False)
+    assert kept() == [f"followers/alive/epoch-{epoch}/model.keras" for epoch in (2, 3)]
+    os.truncate(model, shutil.disk_usage(run).free // 4)
+    followers.keep_model(model, 4, is_best=False)
+    assert len(kept()) == 2, "kept models may fill the disk"
+    alive.kill()
+    alive.wait()
+
+
+def check_a_follower_of_the_best_models_gets_no_others():
+    run = folder.parent / "best"
+    if hpcrun.train.is_chief():
+        run.mkdir()
+        with followers.Follower(run, "best", best=True) as follower:
+            for epoch in (1, 2, 3):
+                (run / "model.keras").write_bytes(b"%d" % epoch)
+                followers.keep_model(run / "model.keras", epoch, is_best=epoch == 2)
+            assert list(follower.kept_models()) == [2]
 
 
 def check_follow_ends_without_a_model():
