@@ -38,7 +38,13 @@ def find_run_or_file(word: str) -> Path:
         return path.absolute()
     if ("/" in word or word == ".") and (path / "model.keras").is_file() and not (path / "job.json").exists():
         return path.resolve()
-    return _select_run(word).directory
+    try:
+        return _select_run(word).directory
+    except HpcrunError:
+        if path.is_file():
+            suffixes = " or ".join(_FIRST_BYTES)
+            raise HpcrunError(f"{word} is not a Keras model", hint=f"models are files named *{suffixes}") from None
+        raise
 
 
 def _require_model(file: Path, word: str) -> None:

@@ -13,6 +13,7 @@ def trained(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.keras").write_bytes(b"PK\3\4")
     (tmp_path / "text.keras").write_text("PyTorch")
+    (tmp_path / "text.txt").write_text("text")
     (tmp_path / "net.weights.h5").write_bytes(b"\x89HDF")
     for name in ("records", "net"):  # a folder that has the name of the run
         (tmp_path / name).mkdir()
@@ -60,6 +61,7 @@ def test_a_sweep_over_runs(cli, trained, tmp_path):
         (["--run=lats"], "there is no run 'lats' among your runs"),
         (["--model=none.keras"], "there is no model none.keras"),
         (["--model=text.keras"], "text.keras is not a Keras model"),
+        (["--model=text.txt"], "text.txt is not a Keras model"),
         (["--model=net.weights.h5"], "net.weights.h5 has only weights"),
         (["--split=validation"], "the following arguments are required: --run/--model"),
     ],
