@@ -15,7 +15,8 @@ def test_the_page_works_as_printed(tmp_path):
     whole = "print('whole', keras.models.load_model('model.keras').evaluate(x, y, verbose=0)[1])"
     check = f"\nif hpcrun.train.is_chief():\n    {whole}\n    {plan}\n{placement}\n"
     program = tmp_path / "train.py"
-    program.write_text(training + check + "keras.Model(inputs, outputs)\nprint('RESULT {}')\n")
+    there = f"import os\nos.chdir({str(tmp_path)!r})\n"  # for model.keras
+    program.write_text(there + training + check + "keras.Model(inputs, outputs)\nprint('RESULT {}')\n")
     done = run_keras(4, program)
     assert len(done.results()) == 4
     output = "\n".join(done.stdout)
