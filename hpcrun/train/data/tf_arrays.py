@@ -16,6 +16,7 @@ from hpcrun.train.data.shards import Shard, shard_indices
 from hpcrun.train.data.stable_shards import arrange_samples
 from hpcrun.train.data.tf_data import set_options, without_autograph
 from hpcrun.train.ranks.collectives import shared_seed
+from hpcrun.train.ranks.replicas import replica
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def shard_arrays(
         stable_shards: See the parameter of `dataset`.
 
     Returns:
-        A dataset of `Shard`, whose attribute `epochs` is an `EpochCounter`.
+        A dataset of `Shard`, whose attribute `epochs` is an `EpochCounter`, and `replica` is that of its samples.
 
     Raises:
         HpcrunError: The arrays are empty, or have different numbers of samples.
@@ -117,13 +118,14 @@ def shard_arrays(
     samples = count_samples(data)
     steps = -(-samples // batch_size)
     epochs = EpochCounter(first_epoch)
+    replicas = replica().size
 
     def begin_epoch() -> tuple[Any, ...]:
         number, skip = epochs.begin()
         epoch_seed = np.random.SeedSequence([load_seed or 0, number]).generate_state(1)
         order = epoch_order(samples, seed, number)
         return (
-            arrange_samples(order, batch_size, world().size) if stable_shards else order,
+            arrange_samples(order, batch_size, replicas) if stable_shards else order,
             epoch_seed.astype(np.int32)[0],
             np.int64(skip),
         )
@@ -165,7 +167,7 @@ def shard_arrays(
     parallel_calls = world().threads if load else None
     epoch = epoch.apply(tf.data.experimental.assert_cardinality(steps))
     shards = set_options(epoch.map(without_autograph(read_shard), num_parallel_calls=parallel_calls))
-    shards.epochs = epochs
+    shards.epochs, shards.replica = epochs, replica()
     return shards
 
 
