@@ -180,11 +180,11 @@ def test_a_name_that_is_too_long_is_missing(submit, isolated_home):
 
 
 def test_a_text_may_be_a_file_or_a_folder(submit, isolated_home):
-    (isolated_home / "books").mkdir()
-    (isolated_home / "book.txt").write_text("text")
-    for name in ("books", "book.txt"):
-        assert submit("transformer", "--", f"--text={isolated_home}/{name}")[0] == 0
     code, err, submitted = submit("transformer", "--", f"--text={isolated_home}/bok.txt")
     assert (code, submitted) == (2, False)
     assert f"ERROR: transformer: --text={isolated_home}/bok.txt: there is no such file or folder\n" in err
     assert "HINT: hpcrun submit transformer -- --text=FILE\n" in err
+    (isolated_home / "books").mkdir()
+    (isolated_home / "book.txt").write_text("text")
+    for name in ("books", "book.txt"):
+        assert submit("transformer", "--", f"--text={isolated_home}/{name}")[0] == 0
