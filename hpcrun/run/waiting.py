@@ -14,12 +14,12 @@ class waiting:  # noqa: N801  (reads as a function, like contextlib.suppress)
 
     Args:
         description: Description of the collective.
-        step: Number of the step, to append to the description; None for no number.
+        step: Number of the step, or what else only this rank waits for, to append to the description; None for nothing.
     """
 
     __slots__ = ("description", "outer", "start_time", "step")
 
-    def __init__(self, description: str, step: int | None = None) -> None:
+    def __init__(self, description: str, step: int | str | None = None) -> None:
         self.description = description
         self.step = step
 

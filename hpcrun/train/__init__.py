@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from hpcrun.train.normalization import SyncBatchNormalization as SyncBatchNormalization
     from hpcrun.train.outputs.averaged_weights import average_weights as average_weights
     from hpcrun.train.outputs.run_callbacks import run_callbacks as run_callbacks
+    from hpcrun.train.pipeline.lazy import lazy_weights as lazy_weights
+    from hpcrun.train.pipeline.plan import plan as plan
+    from hpcrun.train.pipeline.stage_scope import stage as stage
     from hpcrun.train.ranks.collectives import allreduce as allreduce
     from hpcrun.train.ranks.collectives import barrier as barrier
     from hpcrun.train.ranks.world import comm as comm
@@ -56,6 +59,9 @@ _MODULES = {
     "Optimizer": "gradients.optimizer",
     "average_weights": "outputs.averaged_weights",
     "run_callbacks": "outputs.run_callbacks",
+    "lazy_weights": "pipeline.lazy",
+    "plan": "pipeline.plan",
+    "stage": "pipeline.stage_scope",
     **dict.fromkeys(["samples_per_second", "write_result"], "result"),
     "broadcast": "state",
     "load_model": "saved_model",

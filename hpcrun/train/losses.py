@@ -31,15 +31,27 @@ if TYPE_CHECKING:
 
 _keras_reduce = keras_loss.reduce_weighted_values
 _keras_update_mean = keras.metrics.Mean.update_state
+_is_in_micro_batches = [False]
 
 
 @contextmanager
-def scale_losses(model: keras.Model) -> Iterator[None]:
+def scale_losses(model: keras.Model, *, in_micro_batches: bool = False) -> Iterator[None]:
     """Scale losses, and means of losses, that Keras computes or traces inside the block.
 
     Args:
         model: The model whose losses are computed.
+        in_micro_batches: Whether a rank computes its shard of a batch in parts, so that losses cannot be collective.
     """
+    outer, _is_in_micro_batches[0] = _is_in_micro_batches[0], in_micro_batches
+    try:
+        with _scale_losses(model):
+            yield
+    finally:
+        _is_in_micro_batches[0] = outer
+
+
+@contextmanager
+def _scale_losses(model: keras.Model) -> Iterator[None]:
     if keras_loss.reduce_weighted_values is _reduce_over_ranks:  # an outer block already scales losses
         yield
         return
@@ -92,6 +104,12 @@ def _reduce_over_ranks(
 
 def _sum_over_ranks(local_count: Data) -> Data:
     """Return the sum of a scalar over the ranks that have samples. Collective."""
+    if _is_in_micro_batches[0]:
+        raise HpcrunError(
+            "pipeline stages cannot normalize a loss with a mask, or with reduction='mean_with_sample_weight': no "
+            "micro-batch has the weights of the whole batch",
+            hint="give sample_weight and the default reduction, and no mask_zero=True or Masking layer",
+        )
     if is_capturing():
         if (workers := count_workers()) > 1:
             raise HpcrunError(

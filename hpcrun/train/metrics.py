@@ -11,7 +11,7 @@ from hpcrun.train.data.batch_share import last_share
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import allreduce, checked_allgather
 from hpcrun.train.ranks.world import world
-from hpcrun.train.state import sum_metrics
+from hpcrun.train.state import sum_metrics, sum_metrics_over_stages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,7 @@ def reduce_metrics_over_ranks(model: keras.Model) -> None:
 
     def global_results(logs: Keras) -> Keras:
         if training_state.evaluates_locally:
+            sum_metrics_over_stages(model)
             return original_results(logs)
         share = last_share() if training_state.in_epoch else None
         if training_state.in_epoch and training_state.open_ended:

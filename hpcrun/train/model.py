@@ -19,10 +19,13 @@ from hpcrun.train.model_build import build, is_custom_step
 from hpcrun.train.model_config import check_same_model
 from hpcrun.train.model_wrapper import ModelWrapper
 from hpcrun.train.normalization import disable_xla, synchronize_keras_layers
+from hpcrun.train.pipeline.lazy import initialize
 from hpcrun.train.prediction import predict_arrays, predict_batches
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import shared_seed
+from hpcrun.train.ranks.replicas import Replica, divided_among_replicas, set_replica
 from hpcrun.train.ranks.world import world
+from hpcrun.train.staged_model import add_pipeline
 from hpcrun.train.state import broadcast_once
 from hpcrun.train.steps import wrap_steps
 from hpcrun.train.unsupported import check_compiled, check_is_model, check_layers, check_losses, check_metrics
@@ -31,10 +34,12 @@ from hpcrun.train.worker_steps import choose_step
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import keras
 
+    from hpcrun.train.gradients.reducer import Reducer
+    from hpcrun.train.pipeline.plan import Plan
     from hpcrun.train.types import Data, Keras
 
 
@@ -46,20 +51,40 @@ class Model(ModelWrapper):
     `tf.data.Dataset`, are global. The weights equal those of one process up to float rounding; docs/exactness.md lists
     exceptions.
 
+    With `stages`, a rank has only some layers of the model (docs/pipeline.md): the ranks are divided into replicas of
+    as many ranks as there are stages, and batches are divided among the replicas.
+
     Args:
-        keras_model: A Keras model, compiled or not.
+        keras_model: A Keras model, compiled or not; with stages, a functional or sequential one.
+        stages: Number of pipeline stages, or the name of the last layer of each stage but the last.
+        micro_batches: Number of parts in which stages compute a batch (default: twice the number of stages).
+        schedule: "1f1b" or "gpipe".
+        recompute: Whether stages compute activations again in the backward pass instead of holding them.
 
     Raises:
-        HpcrunError: `keras_model` is not a Keras model.
+        HpcrunError: `keras_model` is not a Keras model, or it or the number of ranks does not fit the stages.
     """
 
-    def __init__(self, keras_model: keras.Model) -> None:
+    def __init__(
+        self,
+        keras_model: keras.Model,
+        stages: int | Sequence[str] = 1,
+        micro_batches: int | None = None,
+        *,
+        schedule: str = "1f1b",
+        recompute: bool = False,
+    ) -> None:
         keras_model = getattr(keras_model, "keras_model", keras_model)  # unwrap an hpcrun.train.Model
         check_is_model(keras_model)
         super().__init__(keras_model)
         world()
         synchronize_keras_layers()
-        wrap_steps(keras_model)
+        if stages == 1:
+            initialize(keras_model.variables)
+            wrap_steps(keras_model)
+        else:
+            add_pipeline(keras_model, stages, micro_batches, schedule=schedule, recompute=recompute)
+        set_replica(self._replica)
         if keras_model.compiled:
             self._set_up_ranks()
 
@@ -75,6 +100,7 @@ class Model(ModelWrapper):
         self.keras_model.compile(*args, **kwargs)
         self._set_up_ranks()
 
+    @divided_among_replicas
     def fit(  # noqa: PLR0917  (Keras's signature)
         self,
         x: Data = None,
@@ -166,7 +192,7 @@ class Model(ModelWrapper):
         )
         model, training_state = self.keras_model, self.keras_model.training_state
         check_same_model(model)
-        training_state.reducers = distribute_optimizers(model)  # an optimizer may be set after compile
+        training_state.reducers = _reducers(model)  # an optimizer may be set after compile
         build(model, training, "train_step")
         check_metrics(model)
         training_state.checkpoint = checkpoint
@@ -196,6 +222,7 @@ class Model(ModelWrapper):
                 validation_freq=validation_freq,
             )
 
+    @divided_among_replicas
     def evaluate(  # noqa: PLR0917  (Keras's signature)
         self,
         x: Data = None,
@@ -247,6 +274,7 @@ class Model(ModelWrapper):
                 return_dict=return_dict,
             )
 
+    @divided_among_replicas
     def predict(
         self,
         x: Data,
@@ -293,10 +321,40 @@ class Model(ModelWrapper):
         broadcast_once(self.keras_model)
         return self.keras_model.test_on_batch(*args, **kwargs)
 
+    def plan(self, batch_size: int | None = None) -> Plan:
+        """Measure the pipeline stages, and return their plan, as text by `str`. Collective.
+
+        Args:
+            batch_size: The global batch size (default: 4 samples in each micro-batch).
+
+        Raises:
+            HpcrunError: The model has no stages.
+        """
+        pipeline = self.keras_model.training_state.pipeline
+        if not pipeline:
+            raise HpcrunError(
+                "the model has no stages", hint="hpcrun.train.Model(model, stages=4), or hpcrun.train.plan(model, 4)"
+            )
+        pipeline_plan: Plan = pipeline.plan(batch_size)
+        return pipeline_plan
+
+    @property
+    def _replica(self) -> Replica:
+        """This rank's replica of the model."""
+        pipeline = self.keras_model.training_state.pipeline
+        return pipeline.layout.replica if pipeline else Replica(world().rank, world().size)
+
     def _set_up_ranks(self) -> None:
         model = self.keras_model
         if is_distributed():
             check_losses(model)
             check_layers(model)
-            model.training_state.reducers = distribute_optimizers(model)
-            choose_step(model)
+            model.training_state.reducers = _reducers(model)
+            if not model.training_state.pipeline:
+                choose_step(model)
+
+
+def _reducers(model: keras.Model) -> list[Reducer]:
+    """Prepare the optimizers of a model, and return their reducers."""
+    pipeline = model.training_state.pipeline
+    return pipeline.compile() if pipeline else distribute_optimizers(model)

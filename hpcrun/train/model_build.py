@@ -78,7 +78,10 @@ def _build_by_calling(model: keras.Model, batch: Data) -> None:
     )
     if model.loss is not None and not model._compile_loss.built:  # noqa: SLF001
         model._clear_losses()  # noqa: SLF001  (the losses of layers may be tensors of an earlier trace)
-        model._compute_loss(x, y, y_pred, sample_weight, training=False)  # noqa: SLF001  (an override may lack the argument training)
+        if model.training_state.pipeline:  # the losses of layers are on the ranks of their stages
+            model._compile_loss(y, y_pred, sample_weight)  # noqa: SLF001
+        else:
+            model._compute_loss(x, y, y_pred, sample_weight, training=False)  # noqa: SLF001  (an override may lack the argument training)
     model.compute_metrics(x, y, y_pred, sample_weight)
     model.reset_metrics()
     if model.optimizer is not None and not model.optimizer.built:

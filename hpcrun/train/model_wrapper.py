@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
@@ -72,9 +73,11 @@ class ModelWrapper:
 
     def _change_on_rank_0(self, change: Callable[[], None]) -> None:
         error = None
+        pipeline = self.keras_model.training_state.pipeline
         if world().rank == 0:
             try:
-                change()
+                with pipeline.writing() if pipeline else nullcontext():
+                    change()
             except Exception as exception:
                 if world().size == 1:
                     raise
@@ -95,7 +98,16 @@ class ModelWrapper:
             self.keras_model.save_weights(*args, **kwargs)
 
     def export(self, *args: Keras, **kwargs: Keras) -> None:
-        """Export the model as `keras.Model.export` does, on rank 0; other ranks return at once."""
+        """Export the model as `keras.Model.export` does, on rank 0; other ranks return at once.
+
+        Raises:
+            HpcrunError: The model has pipeline stages.
+        """
+        if self.keras_model.training_state.pipeline:
+            raise HpcrunError(
+                "export needs the whole model on one rank, and this one has pipeline stages",
+                hint="save it, and export it in one process: keras.models.load_model(file).export(folder)",
+            )
         if world().rank == 0:
             self.keras_model.export(*args, **kwargs)
 

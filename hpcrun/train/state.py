@@ -9,12 +9,14 @@ import numpy as np
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients.optimizer import find_optimizers
+from hpcrun.train.pipeline.absent import present
 from hpcrun.train.ranks.collectives import allreduce, checked_allgather, checked_barrier
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hpcrun.train.pipeline.pipeline import Pipeline
     from hpcrun.train.types import Keras
 
     Array = np.ndarray[Any, Any]
@@ -48,6 +50,11 @@ def broadcast(model: keras.Model) -> None:
         )
 
 
+def pipeline_of(model: keras.Model) -> Pipeline | None:
+    """Return the pipeline of a model; None if each rank has the whole model."""
+    return getattr(getattr(model, "training_state", None), "pipeline", None)
+
+
 def broadcast_once(model: keras.Model) -> None:
     """Broadcast rank 0's weights and optimizer state, unless they were broadcast before. Collective."""
     if not model.training_state.weights_broadcast:
@@ -66,6 +73,9 @@ def broadcast_built_variables(model: keras.Model) -> bool:
     """
     this_rank = world()
     if this_rank.size == 1:
+        return True
+    if pipeline := pipeline_of(model):
+        pipeline.broadcast()
         return True
     variables, optimizer_state = (
         model.variables,
@@ -120,6 +130,9 @@ def average_moving_statistics(model: keras.Model) -> None:
             (frozen weights) do not change, because the mean of equal float32 values is exact in float64.
     """
     float_variables = [v for v in model.non_trainable_variables if "float" in v.dtype]
+    if pipeline := pipeline_of(model):
+        pipeline.average_over_replicas(float_variables)
+        return
     _update_together(float_variables, lambda local: allreduce(local) / world().size)
 
 
@@ -136,17 +149,21 @@ def check_same_weights(model: keras.Model) -> None:
     """
     if world().size == 1 or not model.trainable_variables:
         return
-    values = [keras.ops.cast(v.value, "float32") for v in model.trainable_variables]
-    sums = keras.ops.stack([keras.ops.stack([keras.ops.sum(v), keras.ops.sum(v * v)]) for v in values])
-    gathered_sums = checked_allgather("the comparison of weights", keras.ops.convert_to_numpy(sums))
-    norms = np.sqrt(gathered_sums[0][:, 1])
+    pipeline = pipeline_of(model)
+    stages = pipeline.layout.stages if pipeline else 1
+    values = [keras.ops.cast(v.value, "float32") for v in present(model.trainable_variables)]
+    sums = [keras.ops.stack([keras.ops.sum(v), keras.ops.sum(v * v)]) for v in values]
+    local_sums = keras.ops.convert_to_numpy(keras.ops.stack(sums)) if sums else np.zeros((0, 2))
+    gathered_sums = checked_allgather("the comparison of weights", local_sums)
     for rank, sums_of_rank in enumerate(gathered_sums):
-        differs = np.abs(sums_of_rank[:, 0] - gathered_sums[0][:, 0]) > 0.01 * norms
+        first_rank = rank % stages  # the first replica's rank with the same weights
+        norms = np.sqrt(gathered_sums[first_rank][:, 1])
+        differs = np.abs(sums_of_rank[:, 0] - gathered_sums[first_rank][:, 0]) > 0.01 * norms
         differs |= np.abs(np.sqrt(sums_of_rank[:, 1]) - norms) > 0.01 * norms
         if differs.any():
-            path = model.trainable_variables[differs.argmax()].path
+            name = f"stage {first_rank}" if pipeline else model.trainable_variables[differs.argmax()].path
             raise HpcrunError(
-                f"the weights of rank {rank} are not those of rank 0: {path}",
+                f"the weights of rank {rank} are not those of rank {first_rank}: {name}",
                 hint="build all layers before fit, or seed them (keras.utils.set_random_seed); change weights only "
                 "with the model's optimizers; callbacks must use the logs of epochs, not of batches",
             )
@@ -159,6 +176,12 @@ def sum_metrics(model: keras.Model) -> None:
         model: A compiled model whose metrics are built.
     """
     _update_together(model.metrics_variables, allreduce)
+
+
+def sum_metrics_over_stages(model: keras.Model) -> None:
+    """Sum the state of the metrics over the stages of this replica, of which the last one has counted."""
+    if pipeline := pipeline_of(model):
+        _update_together(model.metrics_variables, pipeline.sum_over_pipeline)
 
 
 def _update_together(variables: Sequence[keras.Variable], combine: Callable[[Array], Array]) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from hpcrun.train.checkpoint import Checkpoint
     from hpcrun.train.gradients.reducer import Reducer
+    from hpcrun.train.pipeline.pipeline import Pipeline
     from hpcrun.train.types import Data, Keras
 
     Step = Callable[..., Any]
@@ -50,6 +51,7 @@ class TrainingState:
         last_batch: The last batch of this rank; set only if `data_seconds` is measured.
         last_logs: The logs of the last step, which may still be running.
         weights_before: Copies of the model's variables from before the last step; empty if not needed.
+        pipeline: The stages of the model; None if each rank has the whole model.
     """
 
     open_ended: bool = False
@@ -67,6 +69,7 @@ class TrainingState:
     last_batch: Data = None
     last_logs: Data = None
     weights_before: list[keras.Variable] = field(default_factory=list)
+    pipeline: Pipeline | None = None
 
 
 def wrap_steps(model: keras.Model) -> None:

@@ -8,6 +8,8 @@ import keras
 
 from hpcrun.errors import HpcrunError
 from hpcrun.run.job import print_line
+from hpcrun.train.pipeline.absent import present
+from hpcrun.train.ranks.replicas import replica
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -30,7 +32,8 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
 
     Args:
         warmup_epochs: Number of epochs of the warm-up; 0: no warm-up.
-        factor: Ratio of the full learning rate to the optimizer's learning rate; default: the number of ranks.
+        factor: Ratio of the full learning rate to the optimizer's learning rate; default: the number of ranks, or of
+            replicas of a pipeline.
         momentum_correction: Whether to scale the velocity of `keras.optimizers.SGD`, which contains the rate, by b / a
             when the rate changes from a to b (section 3, equation 10). Optimizers other than SGD need no correction of
             the momentum.
@@ -85,7 +88,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Determine the factor and the number of steps per epoch."""
-        self._factor = world().size if self.factor is None else self.factor
+        self._factor = replica().size if self.factor is None else self.factor
         self._steps = (self.params or {}).get("steps")
         self._started = self._finished = False
 
@@ -163,7 +166,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
             and self.momentum_correction
             and isinstance(optimizer, keras.optimizers.SGD)
         ):
-            for velocity in getattr(optimizer, "momentums", []):
+            for velocity in present(getattr(optimizer, "momentums", [])):
                 velocity.assign(velocity.value * (current_rate / previous_rate))
         return current_rate != previous_rate
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import keras
 import numpy as np
 
-from hpcrun.train.ranks.world import world
+from hpcrun.train.ranks.replicas import replica
 
 if TYPE_CHECKING:
     from hpcrun.train.types import Data
@@ -65,8 +65,8 @@ def shard_indices(samples: int, *, distribute: bool = True) -> tuple[np.ndarray[
     Returns:
         The indices, int64 of shape (b_r,), or (1,) if the rank has no sample; and the rank's share of the batch.
     """
-    this_rank = world()
+    own = replica()
     if not distribute:
-        return np.arange(samples), np.float32(1 / this_rank.size)
-    indices = np.arange(min(this_rank.rank, samples - 1), samples, this_rank.size)
-    return indices, np.float32(len(indices) / samples if this_rank.rank < samples else 0)
+        return np.arange(samples), np.float32(1 / own.size)
+    indices = np.arange(min(own.rank, samples - 1), samples, own.size)
+    return indices, np.float32(len(indices) / samples if own.rank < samples else 0)

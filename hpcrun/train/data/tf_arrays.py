@@ -16,6 +16,7 @@ from hpcrun.train.data.shards import Shard, shard_indices
 from hpcrun.train.data.stable_shards import arrange_samples
 from hpcrun.train.data.tf_data import set_options, without_autograph
 from hpcrun.train.ranks.collectives import shared_seed
+from hpcrun.train.ranks.replicas import replica
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -117,13 +118,14 @@ def shard_arrays(
     samples = count_samples(data)
     steps = -(-samples // batch_size)
     epochs = EpochCounter(first_epoch)
+    replicas = replica().size
 
     def begin_epoch() -> tuple[Any, ...]:
         number, skip = epochs.begin()
         epoch_seed = np.random.SeedSequence([load_seed or 0, number]).generate_state(1)
         order = epoch_order(samples, seed, number)
         return (
-            arrange_samples(order, batch_size, world().size) if stable_shards else order,
+            arrange_samples(order, batch_size, replicas) if stable_shards else order,
             epoch_seed.astype(np.int32)[0],
             np.int64(skip),
         )

@@ -16,7 +16,7 @@ from hpcrun.train.data.python_data import (
     unpack_single,
 )
 from hpcrun.train.data.shards import PredictShard, Shard, first_rank_with_samples, is_scalar
-from hpcrun.train.ranks.world import world
+from hpcrun.train.ranks.replicas import replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -66,7 +66,7 @@ def shard_predict_dataset(batched_dataset: tf.data.Dataset) -> tf.data.Dataset:
         x = keras.utils.unpack_x_y_sample_weight(batch)[0]
         batch_size = tf.shape(keras.tree.flatten(x)[0], tf.int64)[0]
         indices = _local_indices(batch_size)
-        positions = tf.where(world().rank < batch_size, first_index + indices, -tf.ones_like(indices))
+        positions = tf.where(replica().rank < batch_size, first_index + indices, -tf.ones_like(indices))
         return first_index + batch_size, PredictShard(
             unpack_single((keras.tree.map_structure(lambda t: tf.gather(t, indices), x),)), positions
         )
@@ -144,19 +144,19 @@ def _require_batches(batches: tf.data.Dataset, *, scalars: bool = False) -> tf.d
 
 def _local_indices(total: tf.Tensor) -> tf.Tensor:
     """Return this rank's indices (see `shards.shard_indices`) as a tensor of the traced graph."""
-    return tf.range(tf.minimum(tf.constant(world().rank, tf.int64), total - 1), total, world().size)  # (b_r,)
+    return tf.range(tf.minimum(tf.constant(replica().rank, tf.int64), total - 1), total, replica().size)  # (b_r,)
 
 
 def _local_shard(batch: Data) -> Shard:
     batch_size = tf.shape(first_rank_with_samples(batch), tf.int64)[0]  # B
     indices = _local_indices(batch_size)
-    share = tf.where(world().rank < batch_size, tf.size(indices) / tf.cast(batch_size, tf.int32), 0.0)
+    share = tf.where(replica().rank < batch_size, tf.size(indices) / tf.cast(batch_size, tf.int32), 0.0)
     data = keras.tree.map_structure(lambda t: t if is_scalar(t) else tf.gather(t, indices), batch)
     return Shard(data, tf.cast(share, tf.float32))
 
 
 def _whole_batch(batch: Data) -> Shard:
-    return Shard(batch, np.float32(1 / world().size))
+    return Shard(batch, np.float32(1 / replica().size))
 
 
 def set_options(shards: tf.data.Dataset) -> tf.data.Dataset:

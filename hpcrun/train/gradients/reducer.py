@@ -48,6 +48,7 @@ class Reducer:
         allreduce: The allreduce of a message (default: `choose_allreduce`).
         overlap: Whether the backward pass continues during the allreduce. If so, a step's gradients are reduced in
             groups, and the waiting thread does not keep its core busy.
+        hosts: The host of each rank of `comm` (default: the hosts of all ranks).
 
     Attributes:
         on_device: Whether gradients are tensors on their device, not arrays in host memory.
@@ -65,14 +66,21 @@ class Reducer:
     on_device = False
 
     def __init__(
-        self, comm: Comm, chunk_bytes: int | None = None, allreduce: AllReduce | None = None, *, overlap: bool = False
+        self,
+        comm: Comm,
+        chunk_bytes: int | None = None,
+        allreduce: AllReduce | None = None,
+        *,
+        overlap: bool = False,
+        hosts: Sequence[str] | None = None,
     ) -> None:
         self.comm = comm
+        self._hosts = world().hosts if hosts is None else hosts
         self.overlap = overlap
         call = call_polling if overlap else call_blocking
         self.codec, self.codec_reason = os.environ.get("HPCRUN_COMPRESS") or "none", ""
         self._chooser = None if allreduce else _create_chooser(comm, overlap=overlap)
-        self.allreduce = allreduce or _choose_allreduce(comm, call)
+        self.allreduce = allreduce or _choose_allreduce(comm, self._hosts, call)
         self._exact_allreduce = AllReduce(comm, call)
         self.chunk_bytes = _chunk_size(self.allreduce.chunk_bytes) if chunk_bytes is None else chunk_bytes
         self.steps = self._uncounted_steps = 0
@@ -103,7 +111,9 @@ class Reducer:
         if self._chooser and group == 0 and self._chooser.is_complete():
             self._choose_codec(self._chooser, gradients, len(self._buffers[key].chunks) if key in self._buffers else 1)
         if key not in self._buffers:
-            checked_barrier("the first gradients' allreduce")  # ranks reach the first step at different times
+            checked_barrier(
+                "the first gradients' allreduce", self.comm
+            )  # ranks reach the first step at different times
             self._buffers[key] = Buffer(
                 gradients, self.chunk_bytes, self.allreduce.memory, with_header=group == 0, exact=self.allreduce.exact
             )
@@ -150,7 +160,9 @@ class Reducer:
         if choice.codec != codec_in_use:
             is_plain = choice.codec == "none"
             self.allreduce = (
-                _choose_allreduce(self.comm, call_blocking) if is_plain else CODECS[choice.codec](self.comm)
+                _choose_allreduce(self.comm, self._hosts, call_blocking)
+                if is_plain
+                else CODECS[choice.codec](self.comm)
             )
             self.chunk_bytes, self._uncounted_steps = _chunk_size(self.allreduce.chunk_bytes), self.steps
             self._buffers, self._header_chunk = {}, None
@@ -217,13 +229,13 @@ def _create_chooser(comm: Comm, *, overlap: bool) -> CodecChooser | None:
     return CodecChooser(comm)
 
 
-def _choose_allreduce(comm: Comm, call: Call) -> AllReduce:
-    default_allreduce = choose_allreduce(comm, world().hosts, call)
+def _choose_allreduce(comm: Comm, hosts: Sequence[str], call: Call) -> AllReduce:
+    default_allreduce = choose_allreduce(comm, hosts, call)
     # Use shared memory only for unrounded values, and only if waiting ranks may keep their cores busy.
     if (
         type(default_allreduce) is AllReduce
         and call is call_blocking
-        and is_one_host(world().hosts)
+        and is_one_host(hosts)
         and read_switch(_SHARED_MEMORY_VARIABLE, default=True)
     ):
         return SharedMemoryAllReduce(comm)

@@ -31,6 +31,7 @@ from hpcrun.train.images.records import (
 )
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import on_rank_0
+from hpcrun.train.ranks.replicas import replica
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -90,11 +91,11 @@ class ImageSet:
         """
         if augment not in AUGMENTATIONS:
             raise HpcrunError(f"there is no augmentation {augment!r}", hint=f"augment: {', '.join(AUGMENTATIONS)}")
-        this_rank = world()
+        own = replica()
         is_stable = cache and shuffle  # without a shuffle, a rank reads the same images every epoch anyway
 
         def is_cached(index: int) -> bool:
-            return cache and not (is_stable and owner(index, this_rank.size) != this_rank.rank)
+            return cache and not (is_stable and owner(index, own.size) != own.rank)
 
         read_images = partial(self._read, {}, is_cached)
         decoder = Decoder(size, AUGMENTATIONS[augment])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from array import array as packed
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from hpcrun.errors import HpcrunError
 from hpcrun.run.script_position import format_ranks, script_position
 from hpcrun.run.waiting import waiting
+from hpcrun.train.ranks.polling import poll
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
+    from hpcrun.train.types import Comm
+
 T = TypeVar("T")
 
 MAX_LISTED_PARTS = 8  # maximum number of list items in an error message
 
 
-def checked_barrier(description: str = "a collective call") -> None:
+def checked_barrier(description: str = "a collective call", comm: Comm = None) -> None:
     """Wait for all ranks without keeping a core busy, and check that they call the same collective.
 
     Ranks can be seconds apart after imports, tracing or loading; a barrier synchronizes them before a collective.
 
     Args:
         description: Description of the collective that follows.
+        comm: Communicator of the ranks to wait for (default: all ranks).
 
     Raises:
         HpcrunError: Ranks made different calls; raised on all ranks, with the same message.
     """
     from mpi4py import MPI
 
-    comm, digest, poll_interval = world().comm, zlib.crc32(description.encode()), 0.0
+    comm, digest = comm or world().comm, zlib.crc32(description.encode())
     digest_range = packed("q", [digest, -digest])
     with waiting(description):
-        request = comm.Iallreduce(MPI.IN_PLACE, digest_range, MPI.MAX)
-        while not request.Test():
-            time.sleep(poll_interval)
-            poll_interval = min(poll_interval * 1.2 + 1e-5, 0.005)
+        poll(comm.Iallreduce(MPI.IN_PLACE, digest_range, MPI.MAX).Test)
         if digest_range[0] == -digest_range[1]:
             return
         gathered: dict[str, list[int]] = {}

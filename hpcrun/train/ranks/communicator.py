@@ -6,6 +6,7 @@ from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.run.waiting import current_wait, waiting
+from hpcrun.train.ranks.polling import has_idle_tasks, poll
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +43,13 @@ def _record_wait(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def waiting_method(*args: Any, **kwargs: Any) -> Any:
         if current_wait():  # keep the description of the outer block, which is more specific
-            return method(*args, **kwargs)
+            return call(*args, **kwargs)
         with waiting(description):
-            return method(*args, **kwargs)
+            return call(*args, **kwargs)
+
+    def call(comm: Comm, *args: Any, **kwargs: Any) -> Any:
+        if has_idle_tasks():  # do not block while another rank may need this rank's answer
+            poll(comm.Ibarrier().Test)
+        return method(comm, *args, **kwargs)
 
     return waiting_method

@@ -1,0 +1,36 @@
+"""Waiting by polling, which leaves the core to others and lets this rank answer requests of other ranks meanwhile."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_idle_tasks: list[Callable[[], object]] = []
+
+
+def poll(is_complete: Callable[[], bool], max_interval: float = 0.005) -> None:
+    """Wait until a function returns true, and call the idle tasks meanwhile.
+
+    Args:
+        is_complete: Function without side effects, or the `Test` of an MPI request.
+        max_interval: Longest pause between two calls in seconds.
+    """
+    interval = 0.0
+    while not is_complete():
+        for task in _idle_tasks:
+            task()
+        time.sleep(interval)
+        interval = min(interval * 1.2 + 1e-5, max_interval)
+
+
+def add_idle_task(task: Callable[[], object]) -> None:
+    """Let every later `poll` call a function, which must not wait for other ranks."""
+    _idle_tasks.append(task)
+
+
+def has_idle_tasks() -> bool:
+    """Return whether waits must call idle tasks."""
+    return bool(_idle_tasks)

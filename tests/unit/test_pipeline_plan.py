@@ -1,0 +1,103 @@
+"""Plans of pipeline stages, of models with and without memory for their weights."""
+
+from itertools import combinations
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+import keras
+import numpy as np
+
+import hpcrun.train
+from hpcrun.errors import HpcrunError
+
+layers = keras.layers
+
+
+def equal_blocks(blocks, width=256):
+    keras.utils.set_random_seed(1)
+    return keras.Sequential(
+        [keras.Input((width,)), *(layers.Dense(width, activation="relu", name=f"block{i}") for i in range(blocks))]
+    )
+
+
+def test_a_plan_names_the_stages_and_their_costs():
+    plan = hpcrun.train.plan(equal_blocks(4), ["block1"], micro_batches=2, batch_size=8)
+    assert [(stage.first, stage.last) for stage in plan.stages] == [("block0", "block1"), ("block2", "block3")]
+    assert [stage.parameters for stage in plan.stages] == [2 * (256 * 256 + 256)] * 2
+    one_micro_batch = 2 * 4 * 256 * 4  # two layers, 4 samples
+    assert [stage.activation_bytes for stage in plan.stages] == [2 * one_micro_batch, one_micro_batch]
+    assert plan.stages[1].memory_bytes == 4 * 4 * plan.stages[1].parameters + one_micro_batch
+    assert 0.3 < plan.efficiency <= 0.68  # 2 / 3 with equal times
+    text = str(plan)
+    assert "block2       block3" in text
+    assert "131,584" in text
+    assert "1f1b, 2 micro-batches of 4 samples" in text
+
+
+def test_lazy_weights_take_no_memory_and_get_the_same_values():
+    expected = equal_blocks(2).get_weights()
+    with hpcrun.train.lazy_weights():
+        lazy = equal_blocks(2)
+    assert all(variable._value is None for variable in lazy.variables)
+    plan = hpcrun.train.plan(lazy, 2, batch_size=16)
+    assert len(plan.stages) == 2
+    assert all(variable._value is None for variable in lazy.variables)
+    model = hpcrun.train.Model(lazy)
+    for weight, value in zip(model.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
+def test_measured_cuts_are_close_to_the_best():
+    inputs = keras.Input((16, 16, 8))
+    x = layers.Conv2D(32, 3, padding="same")(inputs)
+    for filters in (32, 64, 32):
+        x = layers.Conv2D(filters, 3, padding="same", activation="relu")(x)
+        x = layers.BatchNormalization()(x)
+    model = keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
+    from hpcrun.train.pipeline.cut import allowed_cuts, balance
+    from hpcrun.train.pipeline.graph import trace_model
+    from hpcrun.train.pipeline.measurement import measure
+
+    plan = hpcrun.train.plan(model, 3, micro_batches=4, batch_size=64)
+    graph = trace_model(model)
+    costs = measure(graph, 16)
+    seconds = [sum(pair) for pair in zip(costs.forward, costs.backward, strict=True)]
+    names = [call.name for call in graph.calls]
+    chosen = [names.index(stage.last) + 1 for stage in plan.stages[:-1]]
+    best = min(max(balance(cuts, seconds)) for cuts in combinations(allowed_cuts(graph), 2))
+    assert max(balance(chosen, seconds)) < 1.5 * best  # the times are measured twice, on a busy machine
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"stages": 0}, "stages=0"),
+        ({"stages": 5}, "can be cut into 4 stages, not into 5"),
+        ({"stages": 2, "micro_batches": 0}, "micro_batches=0"),
+        ({"stages": 2, "schedule": "zigzag"}, "schedule='zigzag'"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    with pytest.raises(HpcrunError, match=message):
+        hpcrun.train.plan(equal_blocks(4), **arguments)
+
+
+def test_models_with_steps_of_their_own_are_refused():
+    class Custom(keras.Model):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    inputs = keras.Input((2,))
+    model = Custom(inputs, layers.Dense(1)(layers.Dense(2)(inputs)))
+    with pytest.raises(HpcrunError, match=r"Custom defines its own train_step\(\)"):
+        hpcrun.train.plan(model, 2)
+
+
+def test_a_lambda_with_hidden_state_is_refused():
+    inputs = keras.Input((2,))
+    scale = keras.Variable(2.0, name="scale")
+    hidden = layers.Lambda(lambda x: x * scale, name="hidden")(layers.Dense(2)(inputs))
+    with pytest.raises(HpcrunError, match="'hidden' uses the variable 'scale'"):
+        hpcrun.train.plan(keras.Model(inputs, hidden), 2)
