@@ -1,4 +1,4 @@
-"""A decoder-only transformer that predicts the next byte of a text, data-parallel.
+"""A decoder-only transformer that predicts the next byte of a text: data-parallel, in pipeline stages, or both.
 
 The blocks are those of GPT-2, the recipe is that of Brown et al., "Language Models are Few-Shot Learners"
 (arXiv:2005.14165, appendix B): AdamW with a warm-up and a cosine decay to a tenth of the peak learning rate, a weight
@@ -8,6 +8,7 @@ decay of 0.1, and gradients clipped to a global norm of 1. Bytes are the vocabul
 from __future__ import annotations
 
 import math
+import sys
 from functools import partial
 
 import hpcrun.train
@@ -41,10 +42,17 @@ training, validation = (
     for batches in (make_batches(train, shuffle=True), make_batches(held_out))
 )
 
-# Model: the logits of the next byte at each position, (batch, 128, 256).
+# Model: the logits of the next byte at each position, (batch, 128, 256); a rank has the weights of its stage only.
 size = networks.choose_size(args.size, depth=args.depth, width=args.width, heads=args.heads)
-network = networks.build(size, args.context, dropout=args.dropout)
-model = hpcrun.train.Model(network)
+with hpcrun.train.lazy_weights():
+    network = networks.build(size, args.context, dropout=args.dropout)
+pipeline = {"stages": args.stages, "micro_batches": args.micro_batches, "recompute": args.recompute}
+if args.plan:
+    if hpcrun.train.is_chief():
+        replicas = max(1, hpcrun.train.size() // args.stages)
+        print(hpcrun.train.plan(network, batch_size=args.batch_size, replicas=replicas, **pipeline))
+    sys.exit()
+model = hpcrun.train.Model(network, **pipeline)
 steps = args.epochs * math.ceil(len(train) / args.batch_size)
 warmup_steps = steps // 10 if args.warmup_steps is None else args.warmup_steps
 peak = size.learning_rate if args.learning_rate is None else args.learning_rate
