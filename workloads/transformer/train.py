@@ -25,22 +25,9 @@ keras.utils.set_random_seed(args.seed)
 if args.precision != "float32":
     keras.mixed_precision.set_global_policy(args.precision)
 
-# Data: sequences of bytes, and the bytes that follow each of theirs; the last tenth of the text is for validation.
+# Text: sequences of bytes, with the byte that follows; the last tenth is for validation.
 text = texts.read_text(args.text)  # (n,)
 train, held_out = texts.split_sequences(text, args.context)  # (m, 129) each
-
-
-def split_targets(sequences: object) -> tuple[object, object]:
-    """Convert sequences, (b, 129), to inputs and targets, (b, 128) each."""
-    tokens = keras.ops.cast(sequences, "int32")
-    return tokens[:, :-1], tokens[:, 1:]
-
-
-make_batches = partial(hpcrun.train.dataset, batch_size=args.batch_size, seed=args.seed)
-training, validation = (
-    hpcrun.train.map_batches(batches, split_targets)
-    for batches in (make_batches(train, shuffle=True), make_batches(held_out))
-)
 
 # Model: the logits of the next byte at each position, (batch, 128, 256); a rank has the weights of its stage only.
 size = networks.choose_size(args.size, depth=args.depth, width=args.width, heads=args.heads)
@@ -68,6 +55,21 @@ model.compile(
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
     jit_compile=args.xla,
+)
+
+# Data: batches, after the model, because the stages of a replica get the same samples.
+make_batches = partial(hpcrun.train.dataset, batch_size=args.batch_size, seed=args.seed)
+
+
+def split_targets(sequences: object) -> tuple[object, object]:
+    """Convert sequences, (b, 129), to inputs and targets, (b, 128) each."""
+    tokens = keras.ops.cast(sequences, "int32")
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+training, validation = (
+    hpcrun.train.map_batches(batches, split_targets)
+    for batches in (make_batches(train, shuffle=True), make_batches(held_out))
 )
 
 callbacks = hpcrun.train.run_callbacks(texts.BYTE_NAMES, log_every=args.log_every, monitor="val_loss")
