@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import re
 import signal
 from collections import Counter
 
@@ -28,6 +29,10 @@ def train(ranks, run_dir, *options):
     return done
 
 
+def read_sample(done):
+    return done.stdout[0].partition("a text of the model:\n")[2].partition("\nresult  ")[0]
+
+
 @pytest.fixture
 def words(tmp_path):
     """Return a file of 4,000 bytes, in which a few words repeat in random order."""
@@ -50,8 +55,7 @@ def test_it_learns_the_default_text(tmp_path):
     frequencies = Counter("\n\n".join(topics.values()).encode())
     entropy = -sum(n / frequencies.total() * math.log2(n / frequencies.total()) for n in frequencies.values())
     assert result["bits_per_byte"] < entropy - 0.5, "it learned more than the frequencies of the bytes"
-    sample = done.stdout[0].partition("a text of the model:\n")[2].partition("\nresult  ")[0]
-    assert len(sample) == 20
+    assert len(read_sample(done)) == 20
     assert len((tmp_path / "labels.txt").read_text().splitlines()) == 256
 
 
@@ -63,6 +67,33 @@ def test_two_ranks_train_as_one_does(words, tmp_path):
     assert one[-1]["val_loss"] < 0.7 * one[0]["val_loss"]
     for key in ("loss", "accuracy", "val_loss", "val_accuracy"):
         assert [epoch[key] for epoch in two] == pytest.approx([epoch[key] for epoch in one], rel=1e-4), key
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=thorough)])  # one replica and two
+def test_stages_train_as_one_rank_does(words, tmp_path, ranks):
+    options = ["--text", words, "--epochs", 2, "--batch-size", 10, "--sample", 10]
+    one = train(1, tmp_path / "one", *options)
+    stages = train(ranks, tmp_path / "stages", *options, "--stages", 2, "--micro-batches", 2)
+    assert f"2 stages, {ranks // 2} replica" in stages.stdout[0]
+    whole, divided = (read_metrics(tmp_path / name) for name in ("one", "stages"))
+    for key in ("loss", "accuracy", "val_loss", "val_accuracy"):
+        assert [epoch[key] for epoch in divided] == pytest.approx([epoch[key] for epoch in whole], rel=1e-4), key
+    assert read_sample(stages) == read_sample(one)
+    import keras
+
+    expected, found = (
+        keras.models.load_model(tmp_path / name / "model.keras").get_weights() for name in ("one", "stages")
+    )
+    for one_weight, other_weight in zip(expected, found, strict=True):
+        np.testing.assert_allclose(other_weight, one_weight, atol=1e-4)
+
+
+def test_the_plan_has_every_parameter_and_trains_nothing(tmp_path):
+    done = run(1, TRAIN, "--size", "10m", "--stages", 4, "--plan", HPCRUN_RUN_DIR=str(tmp_path))
+    assert done.code == 0, done.stderr
+    table = re.findall(r"^ +[0-3]  \w+ +\w+ +([\d,]+) ", done.stdout[0], re.MULTILINE)
+    assert sum(int(parameters.replace(",", "")) for parameters in table) == 10_069_376
+    assert not (tmp_path / "metrics.jsonl").exists()
 
 
 @thorough

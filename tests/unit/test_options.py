@@ -223,6 +223,18 @@ def test_resnet50_refuses_wrong_values_before_the_queue(cli, argv):
     assert err.startswith("ERROR: resnet50: --")
 
 
+@pytest.mark.parametrize(("words", "message"), [
+    (("-n", "6", "--", "--stages", "4"), "--stages=4 does not divide the ranks of the job, 6\nHINT: --ntasks 8, "),
+    (("-n", "2", "--", "--stages", "2", "--xla"), "--stages=2: must be at most 1 with --xla"),
+    (("--", "--micro-batches", "2"), "--micro-batches=2 needs --stages"),
+    (("--", "--recompute"), "--recompute needs --stages"),
+    (("-n", "2", "--", "--stages", "0"), "--stages=0: must be at least 1"),
+])  # fmt: skip
+def test_transformer_refuses_wrong_stages_before_the_queue(cli, words, message):
+    code, _, err = cli("submit", "transformer", "--site", "slurm", "--dry-run", *words)
+    assert (code, f"ERROR: transformer: {message}" in err) == (2, True), err
+
+
 def test_workload_new_copies_a_folder_that_can_be_submitted(tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     assert cli("workload", "new", "mynet", "--from", "resnet50")[0] == 0
