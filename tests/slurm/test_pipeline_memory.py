@@ -29,8 +29,8 @@ def user(cluster_of_four_that_kills: Cluster) -> Iterator[ClusterUser]:
 
 def test_stages_train_a_model_that_one_rank_has_no_memory_for(user):
     (user.home / "text.txt").write_text("Slurm trains a model on many ranks. " * 40)
-    options = ("--wait", "--no-gpu", "--site", "srun-mpich", "--mem", "3G")
-    arguments = ("--size", "100m", "--text", user.home / "text.txt", "--epochs", "1", "--batch-size", "16")
+    options = ("--wait", "--no-gpu", "--site", "srun-mpich", "--mem", "3600M")
+    arguments = ("--size", "100m", "--text", user.home / "text.txt", "--epochs", "1", "--context", "32")
     alone = user.json("submit", "transformer", *options, "-N", "1", "--", *arguments)
     assert alone["state"] != "COMPLETED", user.log(alone)
     assert user.json("why", alone["job_id"])["name"] == "host-memory"
