@@ -62,6 +62,7 @@ bench: setup  ## compare the speed of commands and communication with other prog
 	$(BIN)/python benchmarks/nodelist.py
 	$(BIN)/python benchmarks/input.py
 	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/pipeline.py
 	bash tools/horovod.sh || echo 'Skipping Horovod.'
 	$(BIN)/python benchmarks/allreduce.py
 	$(BIN)/python benchmarks/strategies.py

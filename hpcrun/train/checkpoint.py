@@ -29,7 +29,7 @@ from hpcrun.train.ranks.world import world
 from hpcrun.train.result import training_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
 
@@ -57,7 +57,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         self,
         file: Path,
         position: TrainingPosition,
-        arrays: dict[str, Array],
+        arrays: Mapping[str, Array],
         user_callbacks: Sequence[Keras],
         fit_number: int,
     ) -> None:

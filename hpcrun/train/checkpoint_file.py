@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
+from itertools import chain
+from typing import IO, TYPE_CHECKING, Any, cast
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from keras.src.callbacks.monitor_callback import MonitorCallback
@@ -19,7 +21,7 @@ from hpcrun.train.ranks.world import world
 from hpcrun.train.state import broadcast
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import keras
@@ -57,7 +59,7 @@ class TrainingPosition:
     trained: list[list[int] | None] = field(default_factory=list)
 
 
-def read_checkpoint(file: Path, seed: int) -> tuple[TrainingPosition, dict[str, Array]]:
+def read_checkpoint(file: Path, seed: int) -> tuple[TrainingPosition, Mapping[str, Array]]:
     """Read a checkpoint file on rank 0, and broadcast the content. Collective.
 
     Args:
@@ -71,13 +73,12 @@ def read_checkpoint(file: Path, seed: int) -> tuple[TrainingPosition, dict[str, 
     Raises:
         HpcrunError: The file is damaged, or from a different version of hpcrun.
     """
-    arrays: dict[str, Array] = {}
+    arrays: Mapping[str, Array] = {}
     position = TrainingPosition(seed=seed)
     if world().rank == 0 and file.exists():
         try:
-            with np.load(file) as archive:
-                arrays = dict(archive)
-            position = TrainingPosition(**json.loads(str(arrays.pop("place"))))
+            arrays = _open_archive(file)
+            position = TrainingPosition(**json.loads(str(arrays["place"])))
             logs = position.history["logs"].items()
             position.history["logs"] = {name: _load_arrays(arrays, values) for name, values in logs}
         except (OSError, EOFError, ValueError, LookupError, TypeError, BadZipFile) as error:
@@ -85,10 +86,22 @@ def read_checkpoint(file: Path, seed: int) -> tuple[TrainingPosition, dict[str, 
             raise HpcrunError(message, hint="remove it to train from the start") from error
         position.variables = [(shape, dtype) for shape, dtype in position.variables]
     if world().size > 1:
-        callback_arrays = {name: array for name, array in arrays.items() if name.startswith("aside/")}
+        callback_arrays = {name: arrays[name] for name in arrays if name.startswith("aside/")}
         position, callback_arrays = world().comm.bcast((position, callback_arrays))
-        arrays |= callback_arrays
+        arrays = arrays or callback_arrays
     return position, arrays
+
+
+def _open_archive(file: Path) -> Mapping[str, Array]:
+    """Return the arrays of a file, each read when it is needed, because a rank may be too small for all.
+
+    Raises:
+        BadZipFile: An array is damaged.
+    """
+    archive: Any = np.load(file)
+    if damaged := archive.zip.testzip():
+        raise BadZipFile(f"{damaged} is damaged")
+    return cast("Mapping[str, Array]", archive)
 
 
 def write_checkpoint(file: Path, position: TrainingPosition, model: keras.Model, ranks: Sequence[RankState]) -> None:
@@ -104,26 +117,37 @@ def write_checkpoint(file: Path, position: TrainingPosition, model: keras.Model,
         OSError: The file cannot be written.
     """
     position.variables, position.trained = _shapes_and_dtypes(model), _trained_variables(model)
-    arrays: dict[str, Any] = {f"variable/{i}": array_of(v) for i, v in enumerate(_variables(model))}
-    arrays |= {
+    arrays: dict[str, Any] = {
         f"rank/{r}/{kind}/{i}": a
         for r, state_of_rank in enumerate(ranks)
         for kind in state_of_rank
         for i, a in enumerate(state_of_rank[kind])
     }
     arrays["place"] = np.array(json.dumps(asdict(position), default=lambda array: _store_array(arrays, array)))
+    # With pipeline stages, a variable may be on another rank, so that reading its value takes memory only for a while.
+    variables = ((f"variable/{i}", array_of(v)) for i, v in enumerate(_variables(model)))
     permissions.make_folder(file.parent)
     temporary_file = file.with_name(f".{file.name}")
     try:
         with open(temporary_file, "wb", opener=permissions.opener) as stream:
-            np.savez(stream, **arrays)
+            _write_arrays(stream, chain(variables, arrays.items()))
             os.fsync(stream.fileno())
         temporary_file.replace(file)
     finally:
         temporary_file.unlink(missing_ok=True)
 
 
-def restore_model(model: keras.Model, file: Path, position: TrainingPosition, arrays: dict[str, Array]) -> list[Array]:
+def _write_arrays(stream: IO[bytes], arrays: Iterable[tuple[str, Array]]) -> None:
+    """Write arrays one by one, as `numpy.savez` does."""
+    with ZipFile(stream, "w") as archive:
+        for name, array in arrays:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+
+
+def restore_model(
+    model: keras.Model, file: Path, position: TrainingPosition, arrays: Mapping[str, Array]
+) -> list[Array]:
     """Restore a model from a checkpoint on all ranks. Collective.
 
     Args:
@@ -147,8 +171,10 @@ def restore_model(model: keras.Model, file: Path, position: TrainingPosition, ar
                 f"this one's {len(variables)}, in number, shape or dtype",
                 hint="remove it to train from the start",
             )
-        for i, variable in enumerate(_variables(model)):
-            assign(variable, arrays[f"variable/{i}"])
+        pipeline = model.training_state.pipeline
+        with pipeline.writing() if pipeline else nullcontext():
+            for i, variable in enumerate(_variables(model)):
+                assign(variable, arrays[f"variable/{i}"])
     broadcast(model)
     return restore_rank_state(model, arrays)
 
@@ -173,7 +199,7 @@ def changed_state(callback: Keras, initial_state: dict[str, Any]) -> dict[str, A
 
 
 def restore_callback(
-    callback: Keras, model: keras.Model, saved_attributes: dict[str, Any], arrays: dict[str, Array]
+    callback: Keras, model: keras.Model, saved_attributes: dict[str, Any], arrays: Mapping[str, Array]
 ) -> None:
     """Restore the state of a callback.
 
@@ -233,7 +259,7 @@ def _store_array(arrays: dict[str, Array], value: Any) -> dict[str, str]:
     return {"array": name}
 
 
-def _load_arrays(arrays: dict[str, Array], value: Any) -> Any:
+def _load_arrays(arrays: Mapping[str, Array], value: Any) -> Any:
     if isinstance(value, dict):
         array = arrays[value["array"]]
         return array if array.ndim else array[()]

@@ -11,10 +11,11 @@ import numpy as np
 from hpcrun.train.gradients.codec_choice import Choice
 from hpcrun.train.gradients.codecs import AUTO
 from hpcrun.train.gradients.virtual_workers import split_workers
+from hpcrun.train.pipeline.absent import AbsentVariable, present
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     Array = np.ndarray[Any, Any]
     RankState = dict[str, list[Array]]
@@ -24,13 +25,17 @@ def rank_state(model: keras.Model) -> RankState:
     """Return the state of this rank that differs between ranks, by kind.
 
     The kinds of state are metrics, variables (moving statistics, seeds), PyTorch's random generators, and the state
-    of each allreduce of gradients.
+    of each allreduce of gradients; with pipeline stages, also their number and the positions of the variables among
+    those of the whole model.
     """
     state = {
         "metrics": [array_of(v) for v in model.metrics_variables],
-        "variables": [array_of(v) for v in model.non_trainable_variables],
+        "variables": [array_of(v) for v in present(model.non_trainable_variables)],
         "generators": _generators(),
     }
+    if pipeline := model.training_state.pipeline:
+        positions = [i for i, v in enumerate(model.non_trainable_variables) if not isinstance(v, AbsentVariable)]
+        state |= {"stages": [np.array(pipeline.layout.stages)], "positions": [np.array(positions, int)]}
     reducers = model.training_state.reducers
     for number, reducer in enumerate(reducers):
         state[f"reducer {number}"] = reducer.allreduce.state()
@@ -39,8 +44,10 @@ def rank_state(model: keras.Model) -> RankState:
     return state
 
 
-def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Array]:
-    """Restore the state of each rank, or an equivalent state if the number of ranks has changed. Collective.
+def restore_rank_state(model: keras.Model, arrays: Mapping[str, Array]) -> list[Array]:
+    """Restore the state of each rank, or an equivalent state if the number of ranks or stages has changed. Collective.
+
+    If the number of stages has changed, gradients lose the rounding errors that a codec has kept.
 
     Args:
         model: The model, changed in place.
@@ -53,18 +60,29 @@ def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Arr
     rank_states: list[RankState] = _read_rank_states(arrays) if this_rank.rank == 0 else []
     if this_rank.size > 1:
         rank_states = this_rank.comm.bcast(rank_states)
-    for number, reducer in enumerate(model.training_state.reducers):
-        if reducer.codec == AUTO and (choices := rank_states[0].get(f"codec {number}")):
+    layout = model.training_state.pipeline.layout if model.training_state.pipeline else None
+    stage, stages = (layout.stage, layout.stages) if layout else (0, 1)
+    has_same_stages = stages == (int(rank_states[0]["stages"][0]) if "stages" in rank_states[0] else 1)
+    peers = rank_states[stage::stages]  # the ranks with the same weights
+    for number, reducer in enumerate(model.training_state.reducers if has_same_stages else ()):
+        if reducer.codec == AUTO and (choices := peers[0].get(f"codec {number}")):
             reducer.use_codec(Choice(*map(str, choices[0])))
-        reducer.allreduce.restore(split_workers([of_rank[f"reducer {number}"] for of_rank in rank_states]))
-    if len(rank_states) == this_rank.size:
+        reducer.allreduce.restore(split_workers([of_rank[f"reducer {number}"] for of_rank in peers]))
+    if has_same_stages and len(rank_states) == this_rank.size:
         state_of_rank = rank_states[this_rank.rank]
-        for variable, value in zip(model.non_trainable_variables, state_of_rank["variables"], strict=False):
+        for variable, value in zip(present(model.non_trainable_variables), state_of_rank["variables"], strict=False):
             assign(variable, value)
         _set_generators(state_of_rank["generators"])
         return state_of_rank["metrics"]
-    for variable, values in zip(model.non_trainable_variables, _group_by_array(rank_states, "variables"), strict=False):
-        if "float" in variable.dtype:
+    values_by_position: dict[int, list[Array]] = defaultdict(list)
+    for state_of_rank in rank_states:
+        values = state_of_rank["variables"]
+        positions = state_of_rank["positions"][0].tolist() if "positions" in state_of_rank else range(len(values))
+        for position, value in zip(positions, values, strict=True):
+            values_by_position[position].append(value)
+    for position, variable in enumerate(model.non_trainable_variables):
+        values = values_by_position[position]
+        if values and "float" in variable.dtype and not isinstance(variable, AbsentVariable):
             variable.assign(np.mean([_as_dtype(value, variable.dtype) for value in values], axis=0))
     sums = [
         np.sum(values, axis=0) for values in _group_by_array(rank_states, "metrics")
@@ -87,12 +105,12 @@ def _as_dtype(value: Array, dtype: str) -> Array:
     return value.view(dtype) if value.dtype.kind == "V" else value
 
 
-def _read_rank_states(arrays: dict[str, Array]) -> list[RankState]:
+def _read_rank_states(arrays: Mapping[str, Array]) -> list[RankState]:
     ranks: dict[str, RankState] = {}
-    for name, array in arrays.items():  # a file yields its arrays in the order of writing, which is rank order
+    for name in arrays:  # a file yields its arrays in the order of writing, which is rank order
         if name.startswith("rank/"):
             _, rank, kind, _ = name.split("/")
-            ranks.setdefault(rank, defaultdict(list))[kind].append(array)
+            ranks.setdefault(rank, defaultdict(list))[kind].append(arrays[name])
     return list(ranks.values())
 
 

@@ -95,7 +95,7 @@ def test_names_choose_the_cuts():
     names = [call.name for call in graph.calls]
     assert cuts_after(graph, ["inside"]) == [names.index("inside") + 1]
     assert cuts_after(graph, ["block"]) == [names.index("end") + 1]
-    with pytest.raises(HpcrunError, match="'nowhere', which the model .* does not call"):
+    with pytest.raises(HpcrunError, match=r"'nowhere', which the model .* does not call"):
         cuts_after(graph, ["nowhere"])
     with pytest.raises(HpcrunError, match="not in the order of the model"):
         cuts_after(graph, ["end", "inside"])

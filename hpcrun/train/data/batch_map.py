@@ -26,4 +26,6 @@ def map_batches(batches: tf.data.Dataset, function: Callable[..., Data]) -> tf.d
     def change_shard(shard: Shard) -> Shard:
         return Shard(function(*shard.data) if isinstance(shard.data, tuple) else function(shard.data), shard.share)
 
-    return batches.map(tf.autograph.experimental.do_not_convert(change_shard))
+    changed = batches.map(tf.autograph.experimental.do_not_convert(change_shard))
+    changed.replica = getattr(batches, "replica", None)
+    return changed

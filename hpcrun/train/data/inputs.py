@@ -14,6 +14,7 @@ from hpcrun.run.job import print_line
 from hpcrun.train.data import python_data
 from hpcrun.train.data.arrays import are_arrays, check_same_arrays
 from hpcrun.train.data.shards import Shard
+from hpcrun.train.ranks.replicas import replica
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def shard_input(
     """
     if is_tf_dataset(x):
         _require_unset(x, (y, sample_weight, batch_size))
+        _require_same_replica(x)
         if hasattr(x, "epochs"):
             x.epochs.done, x.epochs.skip = x.epochs.done + first_epoch, skip_batches
             return _input_from_shards(x, class_weight, drop_batches)
@@ -238,6 +240,16 @@ def _array_hint(name: str, value: Data) -> str:
 def _is_scipy_sparse(value: Data) -> bool:
     """Return whether this is a SciPy sparse matrix."""
     return hasattr(value, "toarray")
+
+
+def _require_same_replica(x: Data) -> None:
+    """Raise an error if a dataset has the samples of another division of the ranks."""
+    if (getattr(x, "replica", None) or replica()) != replica():
+        raise HpcrunError(
+            "this data set was divided among other ranks than the model: it was made before "
+            "hpcrun.train.Model(model, stages=...), or for another model",
+            hint="make the data set after the hpcrun.train.Model that it is for",
+        )
 
 
 def _require_unset(x: Data, other_arguments: Data) -> None:

@@ -1,4 +1,4 @@
-"""Sharding of batches: the division of a batch's samples among the ranks.
+"""Sharding of batches: the division of a batch's samples among the ranks, or with pipeline stages, the replicas.
 
 Rank r of p takes samples r, r + p, r + 2p and so on of a batch of B samples: B // p samples, or one more on the first B
 % p ranks (Tarantella's rule). The gradient of rank r, which has b_r samples, has the weight b_r / B. A rank without a

@@ -109,7 +109,7 @@ def shard_arrays(
         stable_shards: See the parameter of `dataset`.
 
     Returns:
-        A dataset of `Shard`, whose attribute `epochs` is an `EpochCounter`.
+        A dataset of `Shard`, whose attribute `epochs` is an `EpochCounter`, and `replica` is that of its samples.
 
     Raises:
         HpcrunError: The arrays are empty, or have different numbers of samples.
@@ -167,7 +167,7 @@ def shard_arrays(
     parallel_calls = world().threads if load else None
     epoch = epoch.apply(tf.data.experimental.assert_cardinality(steps))
     shards = set_options(epoch.map(without_autograph(read_shard), num_parallel_calls=parallel_calls))
-    shards.epochs = epochs
+    shards.epochs, shards.replica = epochs, replica()
     return shards
 
 

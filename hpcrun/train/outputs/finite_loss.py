@@ -11,6 +11,7 @@ import keras
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import is_computed
 from hpcrun.train.outputs.step_log import StepCounter
+from hpcrun.train.pipeline.absent import present
 
 if TYPE_CHECKING:
     from hpcrun.train.types import Data, Keras, Logs
@@ -32,8 +33,8 @@ class StopAtNaN(StepCounter):
     """Callback for all ranks that ends the training at the first loss that is NaN or infinite.
 
     A step with a NaN or infinite loss makes all weights NaN. Each step therefore begins with a copy of the weights
-    (except on JAX, which reuses their memory). From the copied weights, the callback computes the outputs of all layers
-    for the batch of the step, and names the first layer whose output is not finite.
+    (except on JAX, which reuses their memory, and with pipeline stages). From the copied weights, the callback computes
+    the outputs of all layers for the batch of the step, and names the first layer whose output is not finite.
 
     Reading a loss waits for its step. On JAX, which computes steps while Python prepares later steps, the loss is read
     as soon as it is computed, a few steps later.
@@ -42,7 +43,7 @@ class StopAtNaN(StepCounter):
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Let each step copy the weights."""
         model, self._unread_steps = self.model, deque[_UnreadStep]()
-        if model.training_state.weights_before or keras.backend.backend() == "jax":
+        if model.training_state.weights_before or model.training_state.pipeline or keras.backend.backend() == "jax":
             return
         model.training_state.weights_before = [
             keras.Variable(keras.ops.copy(variable.value), trainable=False, dtype=variable.dtype)
@@ -135,7 +136,7 @@ def _call(probe: keras.Model, x: Data) -> Any:
 
 
 def _first_bad_weights(model: keras.Model) -> str:
-    bad_paths = [v.path for v in model.variables if not _is_finite(v.value)]
+    bad_paths = [v.path for v in present(model.variables) if not _is_finite(v.value)]
     if not bad_paths:
         return "all weights are finite"
     return f"{len(bad_paths)} of {len(model.variables)} weights are not finite, first {bad_paths[0]}"

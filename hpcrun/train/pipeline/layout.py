@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, pluralize
 from hpcrun.frozen import frozen
+from hpcrun.train.ranks.collectives import checked_barrier
 from hpcrun.train.ranks.communicator import duplicate_communicator
 from hpcrun.train.ranks.replicas import Replica
 from hpcrun.train.ranks.world import world
@@ -55,6 +56,7 @@ def create_layout(stages: int) -> Layout:
     """
     this_rank = world()
     require_divisible(this_rank.size, stages)
+    checked_barrier("the division of the ranks into stages")  # creating communicators would block
     replica, stage = divmod(this_rank.rank, stages)
     communicators = [
         duplicate_communicator(this_rank.comm.Split(color, key)) for color, key in ((replica, stage), (stage, replica))

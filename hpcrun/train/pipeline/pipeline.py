@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, pluralize
 from hpcrun.run.job import print_line
 from hpcrun.run.waiting import waiting
 from hpcrun.train.gradients.virtual_workers import count_workers
@@ -20,6 +20,7 @@ from hpcrun.train.pipeline.lazy import initialize, is_lazy
 from hpcrun.train.pipeline.measurement import measure
 from hpcrun.train.pipeline.messages import Messages
 from hpcrun.train.pipeline.plan import DEFAULT_MICRO_BATCH_SIZE, choose_cuts, count_stages, describe
+from hpcrun.train.pipeline.saving import save_on_disk
 from hpcrun.train.pipeline.stage_optimizer import StageOptimizer, build_optimizer
 from hpcrun.train.pipeline.steps import StageSteps, make_functions
 from hpcrun.train.pipeline.tensorflow_stage import StagePart, TensorFlowStage
@@ -86,6 +87,7 @@ class Pipeline:
         stage = TensorFlowStage(self._part(), recompute=recompute)
         self.steps = StageSteps(self.layout, stage, Messages(self.layout), micro_batches, schedule)
         make_functions(model, self.steps)
+        save_on_disk(model)
         self._optimizer: keras.optimizers.Optimizer | None = None
         self._announce()
 
@@ -100,6 +102,8 @@ class Pipeline:
         model = self.model
         if model.optimizer is None:
             return []
+        if model._compile_config.config.get("jit_compile") is True and world().rank == 0:  # noqa: SLF001
+            print_line("INFO: jit_compile is off: the model has pipeline stages")
         if model.optimizer is not self._optimizer:
             check_optimizer(model.optimizer)
             self._optimizer = build_optimizer(model, self._stage_of, self.service)
@@ -220,7 +224,7 @@ class Pipeline:
             ranges = stage_ranges(self._cuts, len(self._graph.calls))
             names = [f"{self._graph.calls[start].name} to {self._graph.calls[end - 1].name}" for start, end in ranges]
             print_line(
-                f"{self.layout.stages} stages, {self.layout.replica.size} replicas, "
+                f"{self.layout.stages} stages, {pluralize(self.layout.replica.size, 'replica')}, "
                 f"{self.steps.micro_batches} micro-batches ({self.schedule}): "
                 + "; ".join(f"stage {number}: {text}" for number, text in enumerate(names))
             )

@@ -114,7 +114,7 @@ class StageOptimizer:
     Args:
         layout: This rank's place.
         optimizer: The built optimizer.
-        stage: The stage, whose accumulators hold the gradients.
+        stage: The stage, which holds the gradients.
 
     Attributes:
         reducer: Sums the gradients of the replicas.
@@ -133,14 +133,14 @@ class StageOptimizer:
             share: The replica's share of the batch.
         """
         gradients: list[Data] | None = None
-        if self.layout.replica.size > 1 and self.stage.connected:
+        if self.layout.replica.size > 1 and self.stage.trained():
             with use_share(share):
-                gradients = average_gradients(self.reducer, [total.value() for total in self._accumulators()])
+                gradients = average_gradients(self.reducer, self.stage.gradients())
         record_share(share)
         is_scaled = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
         is_clipped = bool(inner_optimizer(self.optimizer).global_clipnorm)
         squares, is_finite = 0.0, True
-        if (is_scaled or is_clipped) and self.stage.connected:
+        if (is_scaled or is_clipped) and self.stage.trained():
             squares, is_finite = (value.numpy().item() for value in self._measure(gradients))
         squares, is_finite = self._agree(squares, is_finite)
         self._apply(gradients, tf.constant(is_finite), tf.constant(squares, "float32"))
@@ -159,19 +159,16 @@ class StageOptimizer:
         reducer.stop_agreed, reducer.exit_agreed = bool(values[0]), bool(values[1])
         return float(values[2]), not values[3]
 
-    def _accumulators(self) -> list[tf.Variable]:
-        return [self.stage.accumulators[number] for number in sorted(self.stage.connected)]
-
     def _trace_measure(self, gradients: list[Data] | None) -> tuple[Data, Data]:
-        if gradients is None:
-            gradients = [total.value() for total in self._accumulators()]
-        squares = tf.add_n([tf.reduce_sum(tf.square(tf.cast(g, "float64"))) for g in gradients])
-        return squares, tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
+        gradients = self.stage.gradients() if gradients is None else gradients
+        # As Keras does, each row of an embedding's gradient counts, also rows of the same word.
+        values = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
+        squares = tf.add_n([tf.reduce_sum(tf.square(tf.cast(value, "float64"))) for value in values])
+        return squares, tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in values])
 
     def _trace_apply(self, gradients: list[Data] | None, is_finite: Data, squares: Data) -> None:
         optimizer, inner = self.optimizer, inner_optimizer(self.optimizer)
-        if gradients is None:
-            gradients = [total.value() for total in self._accumulators()]
+        gradients = self.stage.gradients() if gradients is None else gradients
         norm = tf.sqrt(squares)
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             norm /= optimizer.dynamic_scale.value
@@ -183,12 +180,10 @@ class StageOptimizer:
             if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
                 replaced.enter_context(_replaced(optimizer, "check_finite", lambda _: is_finite))
             if gradients:
-                variables = [self.stage.part.trainable[number] for number in sorted(self.stage.connected)]
-                optimizer.apply(gradients, variables)
+                optimizer.apply(gradients, self.stage.trained())
             else:
                 _count_step(optimizer, is_finite)
-        for total in self.stage.accumulators:
-            total.assign(tf.zeros_like(total))
+        self.stage.reset()
 
 
 def _clip_by(norm: Data, limit: float) -> Callable[[Sequence[Data]], list[Data]]:
@@ -196,9 +191,16 @@ def _clip_by(norm: Data, limit: float) -> Callable[[Sequence[Data]], list[Data]]
 
     def clip(gradients: Sequence[Data]) -> list[Data]:
         scale = limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)  # NaN if the norm is not finite
-        return [None if g is None else g * tf.cast(scale, g.dtype) for g in gradients]
+        return [_scaled(gradient, scale) for gradient in gradients]
 
     return clip
+
+
+def _scaled(gradient: Data, scale: Data) -> Data:
+    factor = tf.cast(scale, gradient.dtype)
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * factor
 
 
 def _count_step(optimizer: keras.optimizers.Optimizer, is_finite: Data) -> None:

@@ -85,15 +85,13 @@ class TensorFlowStage:
         part: What the stage computes.
         recompute: Whether to keep only the inputs of a micro-batch, and repeat the forward pass in the backward pass.
 
-    Attributes:
-        accumulators: The sum of each trainable variable's gradients.
-        connected: Numbers of the trainable variables on which the loss depends; known after the first backward pass.
+    Gradients of embeddings are rows, as in one process, because optimizers treat rows differently.
     """
 
     def __init__(self, part: StagePart, *, recompute: bool) -> None:
         self.part, self.model, self.recompute = part, part.graph.model, recompute
-        self.accumulators: list[tf.Variable] = []
-        self.connected: set[int] = set()
+        self._sums: dict[int, tf.Variable] = {}
+        self._rows: dict[int, tuple[tf.Variable, tf.Variable]] = {}
         self._held: dict[int, _Held] = {}
         self._logs: dict[str, Data] = {}
         self._functional = part.graph.functional
@@ -115,8 +113,6 @@ class TensorFlowStage:
             received: The arrays of the previous stage: its tensors, and the sum of the losses of earlier layers.
             counts: Whether the samples count in the metrics; no if they are placeholders.
         """
-        if not self.accumulators:
-            self.accumulators = [tf.Variable(tf.zeros(v.shape, v.dtype), trainable=False) for v in self.part.trainable]
         tensors = [tf.convert_to_tensor(array) for array in received] or [self._zero_loss]
         if self.recompute and self.part.is_last:
             self._held[number] = _Held(batch, tensors, None, [], [], None, [])
@@ -161,6 +157,27 @@ class TensorFlowStage:
         tensors = [tf.convert_to_tensor(array) for array in received] or [self._zero_loss]
         results = self._function("predict")(*batch, tensors, tf.zeros(()))
         return results if self.part.is_last else _to_numpy(results)
+
+    def trained(self) -> list[keras.Variable]:
+        """Return the variables on which the loss depends; known after the first backward pass."""
+        return [self.part.trainable[number] for number in sorted({*self._sums, *self._rows})]
+
+    def gradients(self) -> list[tf.Tensor | tf.IndexedSlices]:
+        """Return the sum of the gradients of each variable of `trained`, inside or outside of a graph."""
+        slices = {
+            number: tf.IndexedSlices(values.value(), indices.value(), tf.constant(self.part.trainable[number].shape))
+            for number, (values, indices) in self._rows.items()
+        }
+        gradients = {number: total.value() for number, total in self._sums.items()} | slices
+        return [gradients[number] for number in sorted(gradients)]
+
+    def reset(self) -> None:
+        """Set the sums of the gradients to 0."""
+        for total in self._sums.values():
+            total.assign(tf.zeros_like(total))
+        for values, indices in self._rows.values():
+            values.assign(values.value()[:0])
+            indices.assign(indices.value()[:0])
 
     def logs(self) -> dict[str, Data]:
         """Return the metrics after the last micro-batch; only of the last stage."""
@@ -240,8 +257,7 @@ class TensorFlowStage:
 
     def _compute_trainable(self, values: dict[int, Data], token: Data) -> tuple[dict[int, Data], list[Data]]:
         """Compute the calls so that gradients of the weights reach the accumulators."""
-        pairs = zip(self.part.trainable, self.accumulators, strict=True)
-        mapping = [(v, self._accumulating(number, v, total, token)) for number, (v, total) in enumerate(pairs)]
+        mapping = [(v, self._accumulating(number, v, token)) for number, v in enumerate(self.part.trainable)]
         with keras.StatelessScope(mapping, collect_losses=True, initialize_variables=False) as scope:
             results = self._compute(values, token, training=True)
         for variable in self.part.frozen:  # such as moving statistics and seeds
@@ -262,24 +278,38 @@ class TensorFlowStage:
             losses = [loss for layer in layers.values() for loss in layer.losses]
         return values, losses
 
-    def _accumulating(self, number: int, variable: keras.Variable, accumulator: tf.Variable, token: Data) -> tf.Tensor:
-        """Return the value of a variable, whose gradient is added to the accumulator."""
+    def _accumulating(self, number: int, variable: keras.Variable, token: Data) -> tf.Tensor:
+        """Return the value of a variable, whose gradient is added to the sums in the backward pass."""
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]  # tensorflow is untyped
         def read(value: Data, token: Data) -> Data:
             def backward(gradient: Data) -> tuple[None, Data]:
-                self.connected.add(number)
-                if isinstance(gradient, tf.IndexedSlices):
-                    rows = tf.cast(gradient.values, accumulator.dtype)
-                    update = accumulator.scatter_add(tf.IndexedSlices(rows, gradient.indices))
-                else:
-                    update = accumulator.assign_add(tf.cast(gradient, accumulator.dtype))
-                with tf.control_dependencies([update]):
+                with tf.control_dependencies(self._add(number, variable, gradient)):
                     return None, tf.zeros_like(token)
 
             return tf.identity(value), backward
 
         return read(tf.stop_gradient(variable.value), token)
+
+    def _add(self, number: int, variable: keras.Variable, gradient: Data) -> list[Data]:
+        """Add a gradient to the sums of a variable, which are created when the first gradient is traced."""
+        shape = tuple(variable.shape)
+        if not isinstance(gradient, tf.IndexedSlices):
+            if number not in self._sums:
+                with tf.init_scope():
+                    self._sums[number] = tf.Variable(tf.zeros(shape, variable.dtype), trainable=False)
+            return [self._sums[number].assign_add(tf.cast(gradient, variable.dtype))]
+        if number not in self._rows:
+            with tf.init_scope():
+                self._rows[number] = tuple(
+                    tf.Variable(tf.zeros([0, *row], dtype), trainable=False, shape=[None, *row])
+                    for row, dtype in ((shape[1:], variable.dtype), ((), gradient.indices.dtype))
+                )
+        values, indices = self._rows[number]
+        return [
+            values.assign(tf.concat([values.value(), tf.cast(gradient.values, values.dtype)], 0)),
+            indices.assign(tf.concat([indices.value(), gradient.indices], 0)),
+        ]
 
 
 @contextmanager

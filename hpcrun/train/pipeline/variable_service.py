@@ -91,14 +91,14 @@ class VariableService:
         finally:
             self._is_writing = False
 
-    def serve(self) -> None:
-        """Answer the requests that have arrived."""
+    def serve(self) -> bool:
+        """Answer the requests that have arrived, and return whether there were any."""
         from mpi4py import MPI
 
         self._sends = [(request, part) for request, part in self._sends if not request.Test()]
-        status, message = MPI.Status(), np.empty(1, int)
+        status, message, has_served = MPI.Status(), np.empty(1, int), False
         while self._comm.Iprobe(MPI.ANY_SOURCE, _REQUEST, status):
-            source = status.Get_source()
+            source, has_served = status.Get_source(), True
             self._comm.Recv(message, source, _REQUEST)
             number = int(message[0])
             if number >= 0:
@@ -110,6 +110,7 @@ class VariableService:
                 for part in _parts(value):
                     self._comm.Recv(part, source, _NEW_VALUE)
                 variable.assign(value)
+        return has_served
 
     def is_idle(self) -> bool:
         """Return whether all replies have been received."""

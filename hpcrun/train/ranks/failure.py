@@ -105,7 +105,9 @@ def _excepthook(kind: type[BaseException], error: BaseException, trace: Tracebac
     else:
         text = "".join(traceback.format_exception(kind, error, trace)).rstrip()
         is_default_hook = _previous_excepthooks[-1] is sys.__excepthook__
-        line = "".join(traceback.format_exception_only(kind, error)).strip().splitlines()[-1]
+        notes: list[str] = getattr(error, "__notes__", [])  # each of one line, such as the pipeline stage
+        line = "".join(traceback.format_exception_only(kind, error)).strip().splitlines()[-1 - len(notes)]
+        line += "".join(f" ({note})" for note in notes)
         _abort_job(
             text, line, 1, show=None if is_default_hook else lambda: _previous_excepthooks[-1](kind, error, trace)
         )

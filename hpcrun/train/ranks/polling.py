@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_idle_tasks: list[Callable[[], object]] = []
+_idle_tasks: list[Callable[[], bool]] = []
 
 
 def poll(is_complete: Callable[[], bool], max_interval: float = 0.005) -> None:
@@ -20,14 +20,18 @@ def poll(is_complete: Callable[[], bool], max_interval: float = 0.005) -> None:
     """
     interval = 0.0
     while not is_complete():
-        for task in _idle_tasks:
-            task()
+        if sum(task() for task in _idle_tasks):
+            interval = 0.0  # there may be more to do soon
         time.sleep(interval)
         interval = min(interval * 1.2 + 1e-5, max_interval)
 
 
-def add_idle_task(task: Callable[[], object]) -> None:
-    """Let every later `poll` call a function, which must not wait for other ranks."""
+def add_idle_task(task: Callable[[], bool]) -> None:
+    """Let every later `poll` call a function.
+
+    Args:
+        task: Function that does not wait for other ranks, and returns whether it has done something.
+    """
     _idle_tasks.append(task)
 
 

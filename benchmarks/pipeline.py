@@ -1,0 +1,94 @@
+"""Benchmark of pipeline stages: bubble, memory and step time, beside the theory, one process and PyTorch.
+
+    python benchmarks/pipeline.py
+
+The bubble is the share of a step in which the ranks do not compute. It is measured with layers that sleep, because
+stages that compute need a core each. PyTorch is measured if it is installed (tools/backends.sh).
+"""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.training.launch import Launcher, launch_on_this_host  # noqa: E402
+from hpcrun.train.pipeline.schedule import bubble, held_micro_batches  # noqa: E402
+
+LAYERS, LAYER_SECONDS, MICRO_BATCHES = 8, 0.01, 8
+MEMORY_WIDTH, MEMORY_LAYERS, MEMORY_BATCH = 2048, 8, 256
+
+
+def torch_launcher() -> Launcher | None:
+    """Return a launcher of PyTorch's ranks; None without PyTorch."""
+    environment = ROOT / ".venv-backends"
+    if not list(environment.glob("lib/python*/site-packages/torch/distributed/pipelining")):
+        return None
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    launcher = launch_on_this_host(environment)
+    return Launcher(launcher.command_prefix, launcher.python, {**launcher.environment, "MASTER_PORT": port})
+
+
+def steps(launch: Launcher, program: str, stages: int, **options: object) -> dict[str, Any]:
+    """Run a program with a number of stages, and return its JSON."""
+    argv = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+    return launch(stages, program, "--stages", stages, "--micro-batches", MICRO_BATCHES, *argv)
+
+
+def measure_bubbles(launch: Launcher) -> None:
+    """Print the bubbles of equal stages."""
+    print(f"bubble of equal stages, {MICRO_BATCHES} micro-batches; goal: at most 1.25 times the theory")
+    busy = 3 * LAYERS * LAYER_SECONDS * MICRO_BATCHES
+    programs = {"hpcrun": (launch, "pipeline_steps.py")}
+    if torch := torch_launcher():
+        programs["torch"] = (torch, "torch_pipeline.py")
+    for stages in (2, 4):
+        for schedule in ("1f1b", "gpipe"):
+            for name, (launcher, program) in programs.items():
+                options = {"layers": LAYERS, "seconds": LAYER_SECONDS, "schedule": schedule}
+                seconds = statistics.median(steps(launcher, program, stages, **options)["seconds"])
+                measured, theory = 1 - busy / stages / seconds, bubble(stages, MICRO_BATCHES)
+                row = f"{measured:6.1%}, theory {theory:6.1%}, ratio {measured / theory:.2f}"
+                print(
+                    f"  {stages} stages, {schedule:5}  {name:6} step {1000 * seconds:6.1f} ms, bubble {row}", flush=True
+                )
+
+
+def measure_memory(launch: Launcher) -> None:
+    """Print the peak memory of ranks, and the step time, beside those of one process."""
+    print("peak memory of a rank, Adam; goal: at most 1.15 times the model's share, plus the activations held")
+    options = {"work": "dense", "layers": MEMORY_LAYERS, "width": MEMORY_WIDTH, "batch": MEMORY_BATCH, "rounds": 5}
+    whole = steps(launch, "pipeline_steps.py", 1, **options)
+    one_peak, one_step = whole["peaks"][0], statistics.median(whole["seconds"])
+    print(f"  1 process  {one_peak / 1e6:6.0f} MB, step {one_step:.3f} s, weights {whole['weight_bytes'] / 1e6:.0f} MB")
+    for stages in (2, 4):
+        result = steps(launch, "pipeline_steps.py", stages, **options)
+        for stage, peak in enumerate(result["peaks"]):
+            held = held_micro_batches("1f1b", stages, MICRO_BATCHES, stage)
+            micro_batch = MEMORY_BATCH // MICRO_BATCHES * MEMORY_WIDTH * 4
+            activations = held * micro_batch * MEMORY_LAYERS // stages
+            ratio = (peak - activations) / (one_peak / stages)
+            print(f"  {stages} stages, stage {stage}  {peak / 1e6:6.0f} MB, {ratio:.2f} of the share", flush=True)
+        print(f"  {stages} stages, step {statistics.median(result['seconds']):.3f} s")
+    if torch := torch_launcher():
+        del options["rounds"]
+        seconds = statistics.median(steps(torch, "torch_pipeline.py", 2, **options)["seconds"])
+        print(f"  torch, 2 stages, step {seconds:.3f} s")
+
+
+def main() -> None:
+    """Measure all."""
+    launch = launch_on_this_host()
+    measure_bubbles(launch)
+    measure_memory(launch)
+
+
+if __name__ == "__main__":
+    main()
