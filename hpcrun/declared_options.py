@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import re
 from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hpcrun.errors import HpcrunError, closest_match
@@ -125,7 +126,8 @@ def require_ranks(
 ) -> None:
     """Refuse a number of ranks that a rule excludes, or that is too large for an option with ``min_per_rank``.
 
-    The value of such an option must also be divisible among virtual workers.
+    The value of such an option must also be divisible among virtual workers. The ranks that train one replica of the
+    model, whose number an option with the rule ``divides_ranks`` gives, have one share of it.
 
     Args:
         name: The workload's name, for messages.
@@ -137,15 +139,16 @@ def require_ranks(
     Raises:
         HpcrunError: The declaration of an option excludes this number of ranks.
     """
-    rules = [rule for option in table for rule in read_rules(name, option, table) if rule.limits_ranks]
+    rules = [(option, rule) for option in table for rule in read_rules(name, option, table) if rule.limits_ranks]
     shared_options = [option for option in table if "min_per_rank" in table[option] and ranks * workers > 1]
     if not (rules or shared_options):
         return
     values = _values(parse(name, table, argv), table)
-    for rule in rules:
-        rule.require_ranks(name, values, ranks)
+    for option, rule in rules:
+        rule.require_ranks(name, option, values, ranks)
+    group = prod(values[option] or 1 for option, rule in rules if rule.divides_ranks and rule.applies(values))
     for option in shared_options:
-        require_share(name, option, table[option]["min_per_rank"], values[option], ranks)
+        require_share(name, option, table[option]["min_per_rank"], values[option], ranks, group=group)
         require_divisible(name, option, values[option], ranks, workers)
 
 

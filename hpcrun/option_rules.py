@@ -19,7 +19,8 @@ class Rule:
     ``{ when = "arch=inception_v3", min = 75 }`` sets ``min``, ``max`` or ``choices`` of the option if a different
     option has a certain value (``"arch=vgg16|vgg19"``: one of these values; flags are ``true`` or ``false``). ``{
     option = "fine-tune" }`` requires ``--fine-tune`` if the option with the rule is given. ``{ when = "strategy=one",
-    max_ranks = 1 }`` limits the ranks of the job.
+    max_ranks = 1 }`` limits the ranks of the job. ``{ divides_ranks = true }``, for the number of ranks that train one
+    replica of the model, requires a number of ranks that is a multiple of the value.
 
     Attributes:
         when: Condition, as OPTION=VALUE, under which the rule applies; empty: always.
@@ -29,6 +30,7 @@ class Rule:
         option: The option that is required if the option with the rule is given.
         min_ranks: The smallest valid number of ranks.
         max_ranks: The largest valid number of ranks.
+        divides_ranks: Whether the value must divide the number of ranks.
         defaults: The defaults of all options.
     """
 
@@ -40,6 +42,7 @@ class Rule:
     option: str = ""
     min_ranks: int | None = None
     max_ranks: int | None = None
+    divides_ranks: bool = False
 
     def require(self, name: str, option: str, values: Mapping[str, Any]) -> None:
         """Refuse values that break the rule.
@@ -53,7 +56,7 @@ class Rule:
             HpcrunError: A value breaks the rule.
         """
         value, other = values[option], self.when.partition("=")[0]
-        if value is None or not self._applies(values):
+        if value is None or not self.applies(values):
             return
         condition = f" with {_format_option(other, values[other])}" if other else ""
         hint = f"hpcrun workload show {name} lists its options"
@@ -68,28 +71,42 @@ class Rule:
     @property
     def limits_ranks(self) -> bool:
         """Whether the rule limits the number of ranks."""
-        return bool(self.min_ranks or self.max_ranks)
+        return bool(self.min_ranks or self.max_ranks or self.divides_ranks)
 
-    def require_ranks(self, name: str, values: Mapping[str, Any], ranks: int) -> None:
+    def require_ranks(self, name: str, option: str, values: Mapping[str, Any], ranks: int) -> None:
         """Refuse a number of ranks that breaks the rule.
 
         Args:
             name: The workload's name.
+            option: The option to which the rule belongs.
             values: The values of all options.
             ranks: The number of ranks of the job.
 
         Raises:
             HpcrunError: The number of ranks breaks the rule.
         """
+        if not self.applies(values):
+            return
+        value = values[option]
+        if self.divides_ranks and value and ranks % value:
+            raise HpcrunError(
+                f"{name}: {_format_option(option, value)} does not divide the ranks of the job, {ranks}",
+                hint=f"--ntasks {-(-ranks // value) * value}, before --, or another --{option}",
+            )
         low, high = self.min_ranks or 1, self.max_ranks or ranks
-        if low <= ranks <= high or not self._applies(values):
+        if low <= ranks <= high:
             return
         other, count, limit = self.when.partition("=")[0], *((high, "at most") if ranks > high else (low, "at least"))
         message = f"{name}: {_format_option(other, values[other])} runs on {limit} {pluralize(count, 'rank')}"
         line = f"--ntasks {count}" if count > 1 else "--nodes 1 --ntasks-per-node 1"
         raise HpcrunError(f"{message}, and the job has {ranks}", hint=f"{line}, before --")
 
-    def _applies(self, values: Mapping[str, Any]) -> bool:
+    def applies(self, values: Mapping[str, Any]) -> bool:
+        """Return whether the condition of the rule is met.
+
+        Args:
+            values: The values of all options.
+        """
         other, _, wanted = self.when.partition("=")
         return not other or _format_toml_value(values[other]) in wanted.split("|")
 
@@ -194,8 +211,8 @@ def require_choice(
     )
 
 
-def require_share(name: str, option: str, minimum: int, value: int, ranks: int) -> None:
-    """Refuse a value if the share of each rank would be below the minimum.
+def require_share(name: str, option: str, minimum: int, value: int, ranks: int, *, group: int = 1) -> None:
+    """Refuse a value if the share of each rank, or group of ranks, would be below the minimum.
 
     Args:
         name: The workload's name.
@@ -203,15 +220,18 @@ def require_share(name: str, option: str, minimum: int, value: int, ranks: int) 
         minimum: The smallest share that a rank needs.
         value: The value of the option.
         ranks: The number of ranks of the job.
+        group: The number of ranks that get the same share, because they train one replica of the model.
 
     Raises:
         HpcrunError: The value is too small.
     """
-    if value >= minimum * ranks:
+    shares = ranks // group
+    if value >= minimum * shares:
         return
-    message = f"{name}: --{option}={value} is divided among all ranks, and the job has {ranks}"
-    smaller = f", or request at most {pluralize(value // minimum, 'rank')}" if value >= minimum else ""
-    raise HpcrunError(message, hint=f"-- --{option}={minimum * ranks} or more{smaller}")
+    takers = "all ranks" if group == 1 else f"groups of {group} ranks"
+    message = f"{name}: --{option}={value} is divided among {takers}, and the job has {shares}"
+    smaller = f", or request at most {pluralize(value // minimum * group, 'rank')}" if value >= minimum else ""
+    raise HpcrunError(message, hint=f"-- --{option}={minimum * shares} or more{smaller}")
 
 
 def require_divisible(name: str, option: str, value: int, ranks: int, workers: int) -> None:

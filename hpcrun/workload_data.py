@@ -38,6 +38,7 @@ class Data:
         unless: A flag with which the program needs no data.
         file: A file in the data folder that the program needs under the condition ``file_for``.
         file_for: An option and its value, such as dataset=mnist, with which the program needs ``file``.
+        files: Whether the option may also name a file in place of the folder.
         layouts: Patterns of names, such as train-*-of-*, of which at least one must match in the data folder; a layout
             of several patterns, such as train + val*, needs all of them.
     """
@@ -50,6 +51,7 @@ class Data:
     unless: str = ""
     file: str = ""
     file_for: str = ""
+    files: bool = False
     layouts: tuple[str, ...] = ()
 
     def require_options(self, names: Collection[str]) -> None:
@@ -113,7 +115,8 @@ def find_missing_data(
     if not folder_name and data.variable:
         folder_name, name_source = environment.get(data.variable), f"${data.variable}"
     command = f"hpcrun submit {program.name} --"
-    hint = f"{command} --{data.option}=FOLDER" + (f", or {command} --{data.unless}" if data.unless else "")
+    placeholder = "FILE" if data.files else "FOLDER"
+    hint = f"{command} --{data.option}={placeholder}" + (f", or {command} --{data.unless}" if data.unless else "")
     if not folder_name and data.required:
         unset_text = f"neither --{data.option} nor ${data.variable} is" if data.variable else f"--{data.option} is not"
         message = f"{program.name} has no data: {unset_text} set"
@@ -126,6 +129,8 @@ def find_missing_data(
         message = f"{program.name}: --{data.file_for} needs {file}, which does not exist"
         hint = f"{command} --{data.file_for} --{data.option}=FOLDER, or omit --{data.file_for}"
         return HpcrunError(message, hint=hint)
+    if fault == _NO_FOLDER and data.files:
+        fault = "there is no such file or folder"
     if fault and fault.startswith(_NO_LAYOUT):
         command = f"hpcrun data build {folder_name} RECORDS --validation 0.1"
         hint = f"{command} makes shards of its images, for --{data.option}=RECORDS"

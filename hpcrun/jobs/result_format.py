@@ -7,7 +7,9 @@ RESULT_LABELS = {
     "final_accuracy": "accuracy",
     "precision_at_1": "precision @ 1",
     "recall_at_5": "recall @ 5",
+    "bits_per_byte": "bits per byte",
     "images_per_second": "images/s",
+    "tokens_per_second": "tokens/s",
     "ranks": "ranks",
     "hosts": "hosts",
 }

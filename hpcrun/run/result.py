@@ -45,15 +45,12 @@ def save_result(
 
     Args:
         metrics: Values by name.
-        rates: Images per second of each epoch. The result gets their median, without the first epoch (if there are
-            more), in which frameworks compile the model.
+        rates: Images per second of each epoch. The result gets their `median_rate`.
         environment: Values that are written to the file, but not printed.
         versions: Versions of other libraries, by name.
     """
     if rates:
-        from statistics import median
-
-        metrics.setdefault("images_per_second", median(rates[1:] or rates))
+        metrics.setdefault("images_per_second", median_rate(rates))
     print_line("  ".join(["result", *format_metrics(metrics)]))
     if folder := run_dir():
         library_versions = {name: str(sys.modules[name].__version__) for name in _LIBRARIES if name in sys.modules}
@@ -65,6 +62,17 @@ def save_result(
         temporary_file.replace(
             folder / "result.json"
         )  # replace the file atomically: a reader never sees an incomplete file
+
+
+def median_rate(rates: Sequence[float]) -> float:
+    """Return the median of the rates of all epochs but the first, in which frameworks compile the model.
+
+    Args:
+        rates: The rate of each epoch; of a single epoch, its rate is returned, and 0 if there is none.
+    """
+    from statistics import median
+
+    return median(rates[1:] or rates or [0.0])
 
 
 def read_epochs(folder: Path | None, key: str) -> list[float]:

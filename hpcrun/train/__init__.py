@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from hpcrun.train.ranks.world import local_rank as local_rank
     from hpcrun.train.ranks.world import rank as rank
     from hpcrun.train.ranks.world import size as size
+    from hpcrun.train.result import samples_per_second as samples_per_second
     from hpcrun.train.result import write_result as write_result
     from hpcrun.train.saved_model import load_model as load_model
     from hpcrun.train.state import broadcast as broadcast
@@ -61,7 +62,7 @@ _MODULES = {
     "lazy_weights": "pipeline.lazy",
     "plan": "pipeline.plan",
     "stage": "pipeline.stage_scope",
-    "write_result": "result",
+    **dict.fromkeys(["samples_per_second", "write_result"], "result"),
     "broadcast": "state",
     "load_model": "saved_model",
     "replace_head": "fine_tune",

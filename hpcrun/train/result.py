@@ -28,6 +28,11 @@ def list_rates(folder: Path | None) -> list[float]:
     return result.read_epochs(folder, "images_per_second") or epoch_rates
 
 
+def samples_per_second() -> float:
+    """Return the training rate of all ranks, the median of all epochs but the first; 0 before the first has ended."""
+    return result.median_rate(list_rates(run_dir()))
+
+
 def write_result(**metrics: float | str) -> None:
     """Print a run's result and write it to ``$HPCRUN_RUN_DIR/result.json``, on rank 0.
 

@@ -179,6 +179,32 @@ def test_a_rule_limits_the_ranks():
             require_ranks("w", table, ["--how=two"], ranks)
 
 
+PIPELINE: dict[str, dict[str, Any]] = {
+    "stages": {"default": 1, "requires": [{"when": "plan=false", "divides_ranks": True}]},
+    "plan": {"default": False},
+    "batch-size": {"default": 4, "min_per_rank": 1},
+}
+
+
+def test_the_ranks_are_a_multiple_of_those_of_a_replica():
+    for argv, ranks in ((["--stages=4"], 8), (["--stages=4"], 16), (["--stages=4", "--plan"], 1), ([], 4)):
+        require_ranks("w", PIPELINE, argv, ranks)
+    for argv, ranks, message, hint in (
+        (["--stages=4"], 6, "--stages=4 does not divide the ranks of the job, 6", "--ntasks 8, before --, or another"),
+        (["--stages=4"], 1, "--stages=4 does not divide the ranks of the job, 1", "--ntasks 4, before --, or another"),
+        (
+            ["--stages=4"],
+            20,
+            "--batch-size=4 is divided among groups of 4 ranks, and the job has 5",
+            "-- --batch-size=5 or more, or request at most 16 ranks",
+        ),
+        ([], 5, "--batch-size=4 is divided among all ranks, and the job has 5", "-- --batch-size=5 or more"),
+    ):
+        with pytest.raises(HpcrunError, match=f"w: {message}") as error:
+            require_ranks("w", PIPELINE, argv, ranks)
+        assert hint in str(error.value.hint)
+
+
 def test_a_hint_names_what_to_do_instead_of_a_value():
     table = {"kind": {"default": "a", "choices": ["a", "b"], "hints": {"c": "take a"}}}
     for value, hint in (("c", "take a"), ("d", "hpcrun workload show w lists its options")):
@@ -195,6 +221,18 @@ def test_resnet50_refuses_wrong_values_before_the_queue(cli, argv):
     code, _, err = cli("submit", "resnet50", "--site", "slurm", "--dry-run", "--", "--synthetic-data", *argv)
     assert code == 2
     assert err.startswith("ERROR: resnet50: --")
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("-n", "6", "--", "--stages", "4"), "--stages=4 does not divide the ranks of the job, 6\nHINT: --ntasks 8, "),
+    (("-n", "2", "--", "--stages", "2", "--xla"), "--stages=2: must be at most 1 with --xla"),
+    (("--", "--micro-batches", "2"), "--micro-batches=2 needs --stages"),
+    (("--", "--recompute"), "--recompute needs --stages"),
+    (("-n", "2", "--", "--stages", "0"), "--stages=0: must be at least 1"),
+])  # fmt: skip
+def test_transformer_refuses_wrong_stages_before_the_queue(cli, words, message):
+    code, _, err = cli("submit", "transformer", "--site", "slurm", "--dry-run", *words)
+    assert (code, f"ERROR: transformer: {message}" in err) == (2, True), err
 
 
 def test_workload_new_copies_a_folder_that_can_be_submitted(tmp_path, monkeypatch, cli):

@@ -177,3 +177,14 @@ def test_a_folder_that_only_nodes_may_read_is_not_missing(tmp_path):
 def test_a_name_that_is_too_long_is_missing(submit, isolated_home):
     code, err, _ = submit("resnet50", "--", f"--data-dir={isolated_home}/{'x' * 300}")
     assert (code, "there is no such folder" in err) == (2, True)
+
+
+def test_a_text_may_be_a_file_or_a_folder(submit, isolated_home):
+    code, err, submitted = submit("transformer", "--", f"--text={isolated_home}/bok.txt")
+    assert (code, submitted) == (2, False)
+    assert f"ERROR: transformer: --text={isolated_home}/bok.txt: there is no such file or folder\n" in err
+    assert "HINT: hpcrun submit transformer -- --text=FILE\n" in err
+    (isolated_home / "books").mkdir()
+    (isolated_home / "book.txt").write_text("text")
+    for name in ("books", "book.txt"):
+        assert submit("transformer", "--", f"--text={isolated_home}/{name}")[0] == 0
