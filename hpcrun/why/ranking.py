@@ -12,7 +12,7 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from hpcrun.why.signatures import LogText, find_patterns, load_table
+from hpcrun.why.signatures import LogText, find_patterns, find_signatures, load_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -115,9 +115,7 @@ def _find_matches(
     ]
     matching_patterns = frozenset[str]().union(*(text.patterns for text in texts))
     is_found = False
-    for signature in load_table(name):
-        if signature.log_patterns and signature.log_patterns.isdisjoint(matching_patterns):
-            continue
+    for signature in find_signatures(name, matching_patterns):
         if (is_healthy and not signature.always) or (signature.general and is_found and not signature.hang):
             continue
         found_matches = signature.matches(facts, texts)

@@ -267,3 +267,9 @@ def find_patterns(name: str, condensed_text: str) -> frozenset[str]:
     """Return the log patterns of a table that may match a text; cached, as tasks of a sweep often have equal texts."""
     clues = (clue for signature in load_table(name) for clue in signature.clues)
     return frozenset(clue["log"] for clue in clues if "log" in clue and may_match(clue["log"], condensed_text))
+
+
+@lru_cache(maxsize=256)
+def find_signatures(name: str, patterns: frozenset[str]) -> tuple[Signature, ...]:
+    """Return the signatures of a table with one of these log patterns, or without log patterns; cached."""
+    return tuple(s for s in load_table(name) if not (s.log_patterns and s.log_patterns.isdisjoint(patterns)))
