@@ -1,6 +1,6 @@
 """Benchmark of pipeline stages: bubble, memory and step time, beside the theory, one process and PyTorch.
 
-    python benchmarks/pipeline.py
+    python benchmarks/pipeline.py [bubble] [memory]
 
 The bubble is the share of a step in which the ranks do not compute. It is measured with layers that sleep, because
 stages that compute need a core each. PyTorch is measured if it is installed (tools/backends.sh).
@@ -20,8 +20,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.training.launch import Launcher, launch_on_this_host  # noqa: E402
 from hpcrun.train.pipeline.schedule import bubble, held_micro_batches  # noqa: E402
 
-LAYERS, LAYER_SECONDS, MICRO_BATCHES = 8, 0.01, 8
-MEMORY_WIDTH, MEMORY_LAYERS, MEMORY_BATCH = 2048, 8, 256
+LAYERS, LAYER_SECONDS, MICRO_BATCHES = 8, 0.03, 8
+MEMORY_WIDTH, MEMORY_LAYERS, MEMORY_BATCH = 4096, 8, 64
 
 
 def torch_launcher() -> Launcher | None:
@@ -52,7 +52,7 @@ def measure_bubbles(launch: Launcher) -> None:
     for stages in (2, 4):
         for schedule in ("1f1b", "gpipe"):
             for name, (launcher, program) in programs.items():
-                options = {"layers": LAYERS, "seconds": LAYER_SECONDS, "schedule": schedule}
+                options = {"layers": LAYERS, "seconds": LAYER_SECONDS, "schedule": schedule, "rounds": 4}
                 seconds = statistics.median(steps(launcher, program, stages, **options)["seconds"])
                 measured, theory = 1 - busy / stages / seconds, bubble(stages, MICRO_BATCHES)
                 row = f"{measured:6.1%}, theory {theory:6.1%}, ratio {measured / theory:.2f}"
@@ -84,10 +84,10 @@ def measure_memory(launch: Launcher) -> None:
 
 
 def main() -> None:
-    """Measure all."""
-    launch = launch_on_this_host()
-    measure_bubbles(launch)
-    measure_memory(launch)
+    """Measure what the arguments name, or all."""
+    launch, measurements = launch_on_this_host(), {"bubble": measure_bubbles, "memory": measure_memory}
+    for name in sys.argv[1:] or measurements:
+        measurements[name](launch)
 
 
 if __name__ == "__main__":

@@ -242,4 +242,5 @@ def _accept_predict_shards(step: Step) -> Step:
             return (outputs, data.positions), new_state
         return result, data.positions
 
+    on_predict_shard.inner = step  # type: ignore[attr-defined]
     return on_predict_shard

@@ -144,6 +144,7 @@ class StageOptimizer:
             squares, is_finite = (value.numpy().item() for value in self._measure(gradients))
         squares, is_finite = self._agree(squares, is_finite)
         self._apply(gradients, tf.constant(is_finite), tf.constant(squares, "float32"))
+        self.stage.reset(large=True)
 
     def _agree(self, squares: float, is_finite: bool) -> tuple[float, bool]:
         """Return the values of the whole model, and let the reducer know what other ranks request. Collective."""
@@ -183,7 +184,7 @@ class StageOptimizer:
                 optimizer.apply(gradients, self.stage.trained())
             else:
                 _count_step(optimizer, is_finite)
-        self.stage.reset()
+        self.stage.reset(large=False)
 
 
 def _clip_by(norm: Data, limit: float) -> Callable[[Sequence[Data]], list[Data]]:

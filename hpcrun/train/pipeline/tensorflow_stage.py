@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
+_LARGE_BYTES = 2**20  # size of a gradient above which the memory for zeros matters more than the time of a call
+
+
 class MicroBatch(NamedTuple):
     """A part of a replica's shard of a batch.
 
@@ -165,17 +168,24 @@ class TensorFlowStage:
     def gradients(self) -> list[tf.Tensor | tf.IndexedSlices]:
         """Return the sum of the gradients of each variable of `trained`, inside or outside of a graph."""
         slices = {
-            number: tf.IndexedSlices(values.value(), indices.value(), tf.constant(self.part.trainable[number].shape))
+            number: tf.IndexedSlices(
+                values.value(), indices.value(), tf.constant([int(size) for size in self.part.trainable[number].shape])
+            )
             for number, (values, indices) in self._rows.items()
         }
         gradients = {number: total.value() for number, total in self._sums.items()} | slices
         return [gradients[number] for number in sorted(gradients)]
 
-    def reset(self) -> None:
-        """Set the sums of the gradients to 0."""
+    def reset(self, *, large: bool) -> None:
+        """Set the sums of gradients to 0: large ones one by one outside of graphs, which would hold all zeros at once.
+
+        Args:
+            large: Whether to set the large or the other sums.
+        """
         for total in self._sums.values():
-            total.assign(tf.zeros_like(total))
-        for values, indices in self._rows.values():
+            if large == (total.shape.num_elements() * total.dtype.size > _LARGE_BYTES):
+                total.assign(tf.zeros(total.shape, total.dtype))
+        for values, indices in self._rows.values() if large else ():
             values.assign(values.value()[:0])
             indices.assign(indices.value()[:0])
 
