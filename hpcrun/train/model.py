@@ -13,7 +13,6 @@ from hpcrun.train.config_values import to_comparable
 from hpcrun.train.data.arrays import are_arrays
 from hpcrun.train.data.inputs import announce_local_batches, shard_input
 from hpcrun.train.fit_callbacks import create_fit_callbacks, keras_verbose
-from hpcrun.train.gradients.optimizer import distribute_optimizers
 from hpcrun.train.gradients.virtual_workers import is_distributed
 from hpcrun.train.model_build import build, is_custom_step
 from hpcrun.train.model_config import check_same_model
@@ -23,9 +22,9 @@ from hpcrun.train.pipeline.lazy import initialize
 from hpcrun.train.prediction import predict_arrays, predict_batches
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import shared_seed
-from hpcrun.train.ranks.replicas import Replica, divided_among_replicas, set_replica
+from hpcrun.train.ranks.replicas import divided_among_replicas, set_replica
 from hpcrun.train.ranks.world import world
-from hpcrun.train.staged_model import add_pipeline
+from hpcrun.train.staged_model import add_pipeline, prepare_optimizers
 from hpcrun.train.state import broadcast_once
 from hpcrun.train.steps import wrap_steps
 from hpcrun.train.unsupported import check_compiled, check_is_model, check_layers, check_losses, check_metrics
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
     import keras
 
-    from hpcrun.train.gradients.reducer import Reducer
-    from hpcrun.train.pipeline.plan import Plan
     from hpcrun.train.types import Data, Keras
 
 
@@ -192,7 +189,7 @@ class Model(ModelWrapper):
         )
         model, training_state = self.keras_model, self.keras_model.training_state
         check_same_model(model)
-        training_state.reducers = _reducers(model)  # an optimizer may be set after compile
+        training_state.reducers = prepare_optimizers(model)  # an optimizer may be set after compile
         build(model, training, "train_step")
         check_metrics(model)
         training_state.checkpoint = checkpoint
@@ -311,50 +308,11 @@ class Model(ModelWrapper):
             return predict_arrays(self.keras_model, x, batch_size=batch_size, **kwargs)
         return predict_batches(self.keras_model, x, steps=steps, **kwargs)
 
-    def train_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
-        """Train on one batch per rank, as `keras.Model.train_on_batch` does; all ranks have the same weight."""
-        broadcast_once(self.keras_model)
-        return self.keras_model.train_on_batch(*args, **kwargs)
-
-    def test_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
-        """Evaluate one batch on this rank, as `keras.Model.test_on_batch` does."""
-        broadcast_once(self.keras_model)
-        return self.keras_model.test_on_batch(*args, **kwargs)
-
-    def plan(self, batch_size: int | None = None) -> Plan:
-        """Measure the pipeline stages, and return their plan, as text by `str`. Collective.
-
-        Args:
-            batch_size: The global batch size (default: 4 samples in each micro-batch).
-
-        Raises:
-            HpcrunError: The model has no stages.
-        """
-        pipeline = self.keras_model.training_state.pipeline
-        if not pipeline:
-            raise HpcrunError(
-                "the model has no stages", hint="hpcrun.train.Model(model, stages=4), or hpcrun.train.plan(model, 4)"
-            )
-        pipeline_plan: Plan = pipeline.plan(batch_size)
-        return pipeline_plan
-
-    @property
-    def _replica(self) -> Replica:
-        """This rank's replica of the model."""
-        pipeline = self.keras_model.training_state.pipeline
-        return pipeline.layout.replica if pipeline else Replica(world().rank, world().size)
-
     def _set_up_ranks(self) -> None:
         model = self.keras_model
         if is_distributed():
             check_losses(model)
             check_layers(model)
-            model.training_state.reducers = _reducers(model)
+            model.training_state.reducers = prepare_optimizers(model)
             if not model.training_state.pipeline:
                 choose_step(model)
-
-
-def _reducers(model: keras.Model) -> list[Reducer]:
-    """Prepare the optimizers of a model, and return their reducers."""
-    pipeline = model.training_state.pipeline
-    return pipeline.compile() if pipeline else distribute_optimizers(model)

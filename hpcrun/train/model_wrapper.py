@@ -1,4 +1,4 @@
-"""Wrapper of a Keras model that loads, saves and prints on rank 0 only."""
+"""Wrapper of a Keras model: what it does besides `fit`, `evaluate` and `predict`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.ranks.replicas import Replica
 from hpcrun.train.ranks.world import world
-from hpcrun.train.state import broadcast
+from hpcrun.train.state import broadcast, broadcast_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     import keras
 
+    from hpcrun.train.pipeline.plan import Plan
     from hpcrun.train.types import Data, Keras
 
 
@@ -62,6 +64,39 @@ class ModelWrapper:
     def __call__(self, *args: Keras, **kwargs: Keras) -> Keras:
         """Call the Keras model."""
         return self.keras_model(*args, **kwargs)
+
+    def train_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
+        """Train on one batch per rank, as `keras.Model.train_on_batch` does; all ranks have the same weight."""
+        broadcast_once(self.keras_model)
+        return self.keras_model.train_on_batch(*args, **kwargs)
+
+    def test_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
+        """Evaluate one batch on this rank, as `keras.Model.test_on_batch` does."""
+        broadcast_once(self.keras_model)
+        return self.keras_model.test_on_batch(*args, **kwargs)
+
+    def plan(self, batch_size: int | None = None) -> Plan:
+        """Measure the pipeline stages, and return their plan, as text by `str`. Collective.
+
+        Args:
+            batch_size: The global batch size (default: 4 samples in each micro-batch).
+
+        Raises:
+            HpcrunError: The model has no stages.
+        """
+        pipeline = self.keras_model.training_state.pipeline
+        if not pipeline:
+            raise HpcrunError(
+                "the model has no stages", hint="hpcrun.train.Model(model, stages=4), or hpcrun.train.plan(model, 4)"
+            )
+        pipeline_plan: Plan = pipeline.plan(batch_size)
+        return pipeline_plan
+
+    @property
+    def _replica(self) -> Replica:
+        """This rank's replica of the model."""
+        pipeline = self.keras_model.training_state.pipeline
+        return pipeline.layout.replica if pipeline else Replica(world().rank, world().size)
 
     def load_weights(self, *args: Keras, **kwargs: Keras) -> None:
         """Load weights as `keras.Model.load_weights` does, on rank 0, and broadcast them. Collective."""

@@ -1,4 +1,4 @@
-"""Division of a Keras model into pipeline stages."""
+"""Division of a Keras model into pipeline stages, and the optimizers of models with and without stages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 import keras
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.gradients.optimizer import distribute_optimizers
 from hpcrun.train.pipeline.pipeline import Pipeline
 from hpcrun.train.steps import wrap_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from hpcrun.train.gradients.reducer import Reducer
 
 
 def add_pipeline(
@@ -46,3 +49,13 @@ def add_pipeline(
     # The loss metric counts samples on the last stage only, and rank 0 shows their number.
     training_state.samples_seen = keras.Variable(0.0, dtype="float32", trainable=False, name="seen")
     pipeline.steps.samples_seen = training_state.samples_seen
+
+
+def prepare_optimizers(model: keras.Model) -> list[Reducer]:
+    """Let the optimizers of a model average gradients over the ranks that have the same weights.
+
+    Returns:
+        The reducer of each optimizer.
+    """
+    pipeline = model.training_state.pipeline
+    return pipeline.compile() if pipeline else distribute_optimizers(model)

@@ -72,6 +72,22 @@ def test_a_graph_computes_what_its_model_does():
         np.testing.assert_allclose(values[id(tensor)], expected, rtol=1e-6)
 
 
+def test_a_mask_crosses_every_cut():
+    words = keras.Input((6,), dtype="int32")
+    x = layers.Embedding(10, 8, mask_zero=True)(words)
+    x = layers.Dense(8)(layers.LSTM(8, return_sequences=True)(x))
+    model = keras.Model(words, layers.Dense(1)(layers.LSTM(8)(x)))
+    graph = trace_model(model)
+    given = keras.ops.convert_to_tensor(np.array([[3, 1, 4, 0, 0, 0], [1, 5, 9, 2, 0, 0], [6, 5, 3, 5, 8, 9]]))
+    for cut in allowed_cuts(graph):
+        tensors = {id(graph.inputs[0]): given}
+        values = compute(graph, graph.calls[:cut], tensors, training=False)
+        sent = {id(tensor): np.asarray(values[id(tensor)]) for tensor in crossing_tensors(graph, cut)}
+        received = {number: keras.ops.convert_to_tensor(value) for number, value in sent.items()}
+        values = compute(graph, graph.calls[cut:], tensors | received, training=False)
+        np.testing.assert_allclose(values[id(graph.outputs[0])], model(given), rtol=1e-6)
+
+
 def test_shared_layers_stay_together_and_outputs_travel_on():
     graph = trace_model(branching_model())
     names = [call.name for call in graph.calls]
