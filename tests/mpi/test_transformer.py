@@ -42,6 +42,7 @@ def words(tmp_path):
     return tmp_path / "words.txt"
 
 
+@thorough
 def test_it_learns_the_default_text(tmp_path):
     done = train(2, tmp_path, "--epochs", 1, "--batch-size", 64, "--sample", 20)
     result = json.loads((tmp_path / "result.json").read_text())
@@ -69,7 +70,8 @@ def test_two_ranks_train_as_one_does(words, tmp_path):
         assert [epoch[key] for epoch in two] == pytest.approx([epoch[key] for epoch in one], rel=1e-4), key
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=thorough)])  # one replica and two
+@thorough
+@pytest.mark.parametrize("ranks", [2, 4])  # one replica and two
 def test_stages_train_as_one_rank_does(words, tmp_path, ranks):
     options = ["--text", words, "--epochs", 2, "--batch-size", 10, "--sample", 10]
     one = train(1, tmp_path / "one", *options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -81,7 +81,8 @@ class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     def _save(self) -> None:
         temporary_file = self.folder / f".new.{LAST}"
         try:
-            with averaged_weights(self.model), _weights_on_disk():
+            has_stages = getattr(self.model, "training_state", None) and self.model.training_state.pipeline
+            with averaged_weights(self.model), _weights_on_disk() if has_stages else nullcontext():
                 self.model.save(temporary_file)
             temporary_file.chmod(0o600 | self.folder.stat().st_mode & 0o044)
             temporary_file.replace(self.folder / LAST)
@@ -137,7 +138,8 @@ def describe_input(model: keras.Model) -> dict[str, Any]:
 def _weights_on_disk() -> Iterator[None]:
     """Let Keras collect the weights in a file next to the model, and not in memory.
 
-    Keras compares their size with the memory of the host, but the memory of a job may be limited (--mem).
+    Keras compares their size with the memory of the host, but the memory of a job may be limited (--mem), and a model
+    with pipeline stages may be larger than it.
     """
     has_memory = saving_lib.is_memory_sufficient
     saving_lib.is_memory_sufficient = lambda _: False

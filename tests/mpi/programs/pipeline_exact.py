@@ -1,16 +1,19 @@
-"""Compare pipeline stages with one process: pipeline_exact.py FILE STAGES MICRO_BATCHES SCHEDULE RECOMPUTE LAZY."""
+"""Compare pipeline stages with one process.
+
+pipeline_exact.py FILE STAGES MICRO_BATCHES SCHEDULE RECOMPUTE LAZY CASE...
+"""
 
 import json
 import sys
 from contextlib import nullcontext
 
 import numpy as np
-from pipeline_cases import CASES, make, run
+from pipeline_cases import make, run
 
 import hpcrun.train
 from hpcrun.train.pipeline.absent import present
 
-file, stages, micro_batches, schedule, recompute, lazy = sys.argv[1:]
+file, stages, micro_batches, schedule, recompute, lazy, *cases = sys.argv[1:]
 expected = np.load(file)
 hpcrun.train.init()
 
@@ -21,7 +24,7 @@ def build(function):
 
 
 distances, logs_distances, kept = {}, {}, {}
-for case in CASES:
+for case in cases:
     keras_model, optimizer, compiled, data = make(case, build)
     model = hpcrun.train.Model(
         keras_model,

@@ -1,17 +1,17 @@
-"""Write the results of one process to a file: python pipeline_reference.py FILE."""
+"""Write the results of one process to a file: python pipeline_reference.py FILE CASE..."""
 
 import json
 import sys
 from typing import Any
 
 import numpy as np
-from pipeline_cases import CASES, make, run
+from pipeline_cases import make, run
 
 import hpcrun.train
 
 hpcrun.train.init()
 results: dict[str, Any] = {}
-for case in CASES:
+for case in sys.argv[2:]:
     keras_model, optimizer, compiled, data = make(case, lambda build: build())
     model = hpcrun.train.Model(keras_model)
     model.compile(optimizer, **compiled)
