@@ -113,8 +113,8 @@ def check_command(_context: CheckContext) -> Iterator[Finding]:
         return
     try:
         with Path(path).open("rb") as file:
-            # pip, pipx and uv install a script that imports hpcrun.cli
-            is_hpcrun_script = b"hpcrun.cli" in file.read(4096)
+            # pip, pipx and uv install a script that imports from hpcrun.__main__, or from hpcrun.cli in older versions
+            is_hpcrun_script = b"from hpcrun." in file.read(4096)
     except OSError:
         is_hpcrun_script = False
     if is_hpcrun_script:

