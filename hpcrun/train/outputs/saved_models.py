@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import math
 import sys
-from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import keras
-from keras.src.saving import saving_lib  # Keras does not export it
 
 from hpcrun.train.followers import keep_model, remove_kept_models
 from hpcrun.train.outputs.averaged_weights import averaged_weights
 from hpcrun.train.saved_model_record import BEST, LABELS, LAST, RECORD, replace_by_link, replace_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from hpcrun.train.types import Logs
@@ -81,8 +79,7 @@ class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     def _save(self) -> None:
         temporary_file = self.folder / f".new.{LAST}"
         try:
-            has_stages = getattr(self.model, "training_state", None) and self.model.training_state.pipeline
-            with averaged_weights(self.model), _weights_on_disk() if has_stages else nullcontext():
+            with averaged_weights(self.model):
                 self.model.save(temporary_file)
             temporary_file.chmod(0o600 | self.folder.stat().st_mode & 0o044)
             temporary_file.replace(self.folder / LAST)
@@ -132,18 +129,3 @@ def describe_input(model: keras.Model) -> dict[str, Any]:
         for layer in model._flatten_layers(include_self=False)  # noqa: SLF001
     )
     return {"image_size": size, "scaling": "in the model" if has_scaling else None}
-
-
-@contextmanager
-def _weights_on_disk() -> Iterator[None]:
-    """Let Keras collect the weights in a file next to the model, and not in memory.
-
-    Keras compares their size with the memory of the host, but the memory of a job may be limited (--mem), and a model
-    with pipeline stages may be larger than it.
-    """
-    has_memory = saving_lib.is_memory_sufficient
-    saving_lib.is_memory_sufficient = lambda _: False
-    try:
-        yield
-    finally:
-        saving_lib.is_memory_sufficient = has_memory
