@@ -1,7 +1,7 @@
 """Convergence of the gradient codecs on real images, on 2, 8 and 32 workers.
 
     python benchmarks/convergence.py
-    python benchmarks/convergence.py --cifar10 ~/.keras/datasets --epochs 60 --seeds 1
+    python benchmarks/convergence.py --cifar10 ~/.keras/datasets --networks cifarnet --epochs 60 --seeds 1
 
 Two ranks on this machine stand for all workers (--virtual-workers). All trainings of a network start from the same
 weights, and see the same batches. The accuracy is that of the last epoch, as the mean over the seeds, in percent; each
@@ -12,6 +12,7 @@ float32 with the same workers. The program also draws the curves.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from pathlib import Path
@@ -31,12 +32,13 @@ def measure(args: argparse.Namespace, network: str) -> Curves:
     """Return the mean test accuracy in percent after each epoch, by codec and number of workers."""
     launch, curves = launch_on_this_host(), {}
     argv = [network, "--seeds", args.seeds, "--epochs", args.epochs, "--batch-size", args.batch_size]
-    argv += ["--cifar10", args.cifar10] if args.cifar10 else []
+    argv += ["--cifar10", args.cifar10, "--images", args.images] if args.cifar10 else []
     for workers in args.workers:
         for codec in args.codecs:
             settings = {"HPCRUN_COMPRESS": codec, "HPCRUN_VIRTUAL_WORKERS": str(workers // RANKS)}
             found = launch(RANKS, "converge.py", *argv, **settings)["accuracies"]
             curves[codec, workers] = [100 * sum(epoch) / len(epoch) for epoch in zip(*found, strict=True)]
+            print(f"{network} {workers:3} workers {codec:9}{curves[codec, workers][-1]:6.1f} %", flush=True)
     return curves
 
 
@@ -67,14 +69,16 @@ def draw(path: Path, network: str, curves: Curves, workers: int) -> None:
     import pygal
     from pygal.style import LightColorizedStyle
 
+    top = 10 * math.ceil(max(map(max, curves.values())) / 10)
     chart = pygal.XY(
-        width=640, height=400, dots_size=1, js=(), style=LightColorizedStyle, range=(80, 100), legend_at_bottom=True,
-        title=f"{network}, {workers} workers", x_title="epoch", y_title="test accuracy in percent", show_x_guides=False,
+        width=640, height=400, dots_size=1, js=(), style=LightColorizedStyle, range=(top - 20, top),
+        title=f"{network}, {workers} workers", x_title="epoch", y_title="test accuracy in percent",
+        show_x_guides=False, legend_at_bottom=True,
     )  # fmt: skip
     for (codec, count), accuracies in curves.items():
         if count == workers:
             points = enumerate((round(accuracy, 2) for accuracy in accuracies), 1)
-            chart.add(codec, [(epoch, accuracy) for epoch, accuracy in points if accuracy >= 80])
+            chart.add(codec, [(epoch, accuracy) for epoch, accuracy in points if accuracy >= top - 20])
     path.write_bytes(chart.render())
 
 
@@ -88,6 +92,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=64, help="of all workers, a multiple of their number")
     parser.add_argument("--cifar10", default="", metavar="FOLDER", help="train on CIFAR-10, which has this folder")
+    parser.add_argument("--images", type=int, default=50_000, help="the number of CIFAR-10's training images")
     parser.add_argument("--folder", type=Path, default=Path(), help="folder of the curves, NETWORK-convergence.svg")
     args = parser.parse_args()
     begin = time.perf_counter()
@@ -95,7 +100,7 @@ def main() -> None:
         curves = measure(args, network)
         print_table(args, network, curves)
         draw(args.folder / f"{network}-convergence.svg", network, curves, args.workers[-1])
-    data = "CIFAR-10" if args.cifar10 else "digits"
+    data = f"{args.images:,} images of CIFAR-10" if args.cifar10 else "digits"
     print(f"\n{data}, {args.epochs} epochs, seeds: {args.seeds}, {args.batch_size} images a step")
     print(f"{(time.perf_counter() - begin) / 60:.1f} minutes")
 
