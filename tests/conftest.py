@@ -19,6 +19,7 @@ settings.load_profile("repeated")
 
 # Files with long tests, longest first. Those of SPLIT share no fixture of the module: all test processes run them.
 SPLIT = (
+    "mpi/test_architectures",
     "mpi/test_embeddings",
     "slurm/test_restart",
     "mpi/test_normalization",
@@ -28,12 +29,13 @@ SPLIT = (
     "mpi/test_resuming",
     "mpi/test_run",
     "mpi/test_workloads",
+    "mpi/test_transformer",
     "unit/test_hostile_records",
 )
 LONG = (
     *SPLIT,
+    "mpi/test_pipeline_exact",
     "mpi/test_images_page",
-    "mpi/test_architectures",
     "slurm/test_jobs",
     "unit/test_quoting",
     "packaging/test_installers",

@@ -35,7 +35,7 @@ GROUPS = (
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group[0])
 def test_one_rank_and_two_learn_alike_from_photos(group):
-    """Six steps with the same global batch lower the cross-entropy, and begin with equal losses."""
+    """A few steps with the same global batch lower the cross-entropy, and begin with equal losses."""
     sklearn = pytest.importorskip("sklearn")
     photos = Path(sklearn.__file__).parent / "datasets" / "images"
     one, two = (run_keras(ranks, PROGRAM, "learn", photos, *group, timeout=600).results()[0] for ranks in (1, 2))
