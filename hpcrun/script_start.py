@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpcrun.script_names import MAX_FILE_BYTES, dotted_name, find_full_names, find_script
+from hpcrun.script_files import MAX_FILE_BYTES, find_script
+from hpcrun.script_names import dotted_name, find_full_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
