@@ -10,9 +10,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hpcrun.script_files import MAX_FILE_BYTES, find_modules, find_script, import_folders, is_module
+from hpcrun.script_imports import (
+    dotted_name,
+    find_attribute,
+    find_full_names,
+    function_name,
+    imported_prefix,
+    package_of_import,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 _MODULES_OF_FRAMEWORKS = {
@@ -60,7 +68,7 @@ _IGNORED_COMMENT = re.compile(
 _IMPORT_STATEMENT = r"(?m)^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?"
 _GETTERS = frozenset({"get", "getenv"})
 _IMPORTS_BY_NAME = frozenset({"import_module", "__import__", "run_module"})
-_AST_NODE_TYPES = (ast.Attribute, ast.Call, ast.Compare, ast.Constant, ast.Import, ast.ImportFrom)
+_AST_NODE_TYPES = (ast.Attribute, ast.Call, ast.Compare, ast.Constant, ast.Import, ast.ImportFrom, ast.Subscript)
 MAX_IMPORT_DEPTH = 3  # maximum depth to which imports of the user's modules are followed
 MAX_FILES = 100  # maximum number of files that are read
 
@@ -75,6 +83,7 @@ class ScriptNames:
         comment: The framework that a comment in the file names; empty if no comment names one.
         calls_fit: Whether the file calls a method ``fit``.
         ignored_option: An option in a comment that hpcrun ignores, such as ``nodes=2``; empty if there is none.
+        sets_tf_config: Whether the file sets the variable TF_CONFIG itself.
         tests_rank: Whether the file tests if the variables of the ranks are set, and so can train without them.
     """
 
@@ -84,6 +93,7 @@ class ScriptNames:
     calls_fit: bool = False
     ignored_option: str = ""
     tests_rank: bool = False
+    sets_tf_config: bool = False
 
     @property
     def imports_training_library(self) -> bool:
@@ -127,6 +137,13 @@ class ScriptNames:
         return self.calls_fit and self.framework == "tensorflow" and not uses_legacy_keras
 
     @property
+    def expects_parameter_servers(self) -> bool:
+        """Whether the file needs a TF_CONFIG with other roles than worker."""
+        words = {word for name in self.modules for word in name.split(".")}
+        has_own_cluster = self.sets_tf_config or words & {"SlurmClusterResolver", "SimpleClusterResolver"}
+        return "ParameterServerStrategy" in words and not has_own_cluster
+
+    @property
     def framework(self) -> str:
         """The framework through which ranks that run the file find each other; ``none`` if no framework is detected."""
         words = {word for name in self.modules for word in name.split(".")}
@@ -147,9 +164,12 @@ def read_script(argv: tuple[str, ...], start: Path) -> ScriptNames:
         return ScriptNames()
     files = list(_read_files(file.resolve(), import_folders(argv, start)))
     modules, texts = (set().union(*sets) for sets in zip(*((each.modules, each.texts) for each in files), strict=True))
-    calls_fit, tests_rank = (any(getattr(each, name) for each in files) for name in ("calls_fit", "tests_rank"))
+    calls_fit, tests_rank, sets_tf_config = (
+        any(getattr(each, name) for each in files) for name in ("calls_fit", "tests_rank", "sets_tf_config")
+    )
     libraries = _remove_own_modules(modules, import_folders(argv, start)[0])
-    return ScriptNames(libraries, texts, files[0].comment, calls_fit, files[0].ignored_option, tests_rank)
+    comment, ignored_option = files[0].comment, files[0].ignored_option
+    return ScriptNames(libraries, texts, comment, calls_fit, ignored_option, tests_rank, sets_tf_config)
 
 
 def _is_in_modules(name: str, modules: frozenset[str]) -> bool:
@@ -215,74 +235,26 @@ def _collect_names(tree: ast.AST, names: ScriptNames) -> None:
             case ast.Import():
                 names.modules |= {alias.name for alias in node.names}
             case ast.ImportFrom():
-                prefix = _imported_prefix(node)
+                prefix = imported_prefix(node)
                 names.modules |= {
                     *([prefix[:-1]] if node.module else []),
                     *(prefix + alias.name for alias in node.names),
                 }
-            case ast.Call(args=[ast.Constant(value=str(module)), *_]) if _function_name(node.func) in _IMPORTS_BY_NAME:
-                names.modules.add(_package_of_import(node) + module)
+            case ast.Call(args=[ast.Constant(value=str(module)), *_]) if function_name(node.func) in _IMPORTS_BY_NAME:
+                names.modules.add(package_of_import(node) + module)
             case ast.Call(args=[ast.JoinedStr(values=[ast.Constant(value=str(prefix)), *_]), *_]) if (
-                _function_name(node.func) in _IMPORTS_BY_NAME
+                function_name(node.func) in _IMPORTS_BY_NAME
             ):
                 names.modules.add(prefix.rstrip("."))
+            case ast.Subscript(slice=ast.Constant(value="TF_CONFIG"), ctx=ast.Store()):
+                names.sets_tf_config = True
             case ast.Attribute(attr="fit"):
                 names.calls_fit = True
             case ast.Constant(value=str(text)):
                 names.texts.add(text)
     full_names = find_full_names(nodes)
-    attributes = filter(None, map(_find_attribute, nodes))
+    attributes = filter(None, map(find_attribute, nodes))
     names.modules |= {name for attribute in attributes if (name := dotted_name(attribute, full_names))}
-
-
-def find_full_names(nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """Return the dotted names of the modules and members that the nodes of a file import, by their local names."""
-    full_names: dict[str, str] = {}
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            full_names |= {
-                alias.asname or alias.name.split(".")[0]: alias.name if alias.asname else alias.name.split(".")[0]
-                for alias in node.names
-            }
-        elif isinstance(node, ast.ImportFrom):
-            full_names |= {alias.asname or alias.name: _imported_prefix(node) + alias.name for alias in node.names}
-    return full_names
-
-
-def _imported_prefix(node: ast.ImportFrom) -> str:
-    """Return what stands before an imported name in its full name, such as ``torch.`` or ``..model.``."""
-    return "." * node.level + (f"{node.module}." if node.module else "")
-
-
-def _find_attribute(node: ast.AST) -> ast.Attribute | None:
-    """Return the attribute that a node reads, also with ``getattr``; None if it reads none."""
-    match node:
-        case ast.Attribute():
-            return node
-        case ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(name)), *_]):
-            return ast.Attribute(value, name)
-    return None
-
-
-def dotted_name(node: ast.expr, full_names: dict[str, str]) -> str:
-    """Return the dotted name of a module's member, such as ``torch.multiprocessing.spawn``; empty if it is none."""
-    words: list[str] = []
-    while isinstance(node, ast.Attribute):
-        words.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name) or node.id not in full_names:
-        return ""
-    return ".".join([full_names[node.id], *reversed(words)])
-
-
-def _package_of_import(call: ast.Call) -> str:
-    """Return the package of a relative import such as ``import_module(".distributed", "torch")``; else empty."""
-    values = [
-        each.value
-        for each in (*call.args, *(keyword.value for keyword in call.keywords))
-        if isinstance(each, ast.Constant)
-    ]
-    return str(values[1]) if len(values) > 1 and str(values[0]).startswith(".") else ""
 
 
 def _tests_rank(node: ast.AST) -> bool:
@@ -290,11 +262,7 @@ def _tests_rank(node: ast.AST) -> bool:
     match node:
         case ast.Compare(left=ast.Constant(value=str(text)), ops=[ast.In() | ast.NotIn()]):
             return bool(_RANK_VARIABLE.fullmatch(text))
-        case ast.Call(args=[ast.Constant(value=str(text)), *defaults]) if _function_name(node.func) in _GETTERS:
+        case ast.Call(args=[ast.Constant(value=str(text)), *defaults]) if function_name(node.func) in _GETTERS:
             values = {str(default.value) for default in defaults if isinstance(default, ast.Constant)}
             return bool(_RANK_VARIABLE.fullmatch(text)) and not values & {"0", "1"}  # a single rank's values
     return False
-
-
-def _function_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
