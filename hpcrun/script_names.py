@@ -126,6 +126,12 @@ class ScriptNames:
         return bool(self.comment or (self.modules & _CALLS_THAT_READ_VARIABLES and not self.tests_rank))
 
     @property
+    def class_with_all_gpus(self) -> str:
+        """The class by which the file uses all GPUs in one process; empty if it uses none."""
+        words = {word for name in self.modules for word in name.split(".")}
+        return next((name for name in ("MirroredStrategy", "DataParallel") if name in words), "")
+
+    @property
     def mpi_library(self) -> str:
         """The package with which the file calls MPI itself; empty if it imports none."""
         return next((name for name in _MPI_MODULES if self._imports(frozenset({name}))), "")

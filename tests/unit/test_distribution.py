@@ -127,6 +127,8 @@ def test_a_dry_run_and_its_script_warn(tmp_path, monkeypatch, cli, ranks, comman
     [
         ("import torch\n", "HINT: torch.distributed.init_process_group() and DistributedDataParallel share the work"),
         ("import jax, flax\n", "HINT: jax.distributed.initialize() connects the ranks (docs/frameworks.md); or"),
+        (INDEPENDENT["a strategy for one process"], "HINT: --nodes=1 --ntasks-per-node=1 gives one process all GPUs"),
+        ("from torch.nn import DataParallel\n", "all GPUs of a node, which DataParallel uses\n"),
         ("import torch, keras\n", "HINT: model = hpcrun.train.Model(model) shares the work between them"),
     ],
 )
