@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
-    port_base=21888, gpus_per_node=1, gpus_per_task=1, auto_set_gpu=False
+    port_base=21888, gpus_per_node=2, gpus_per_task=1, auto_set_gpu=False
 )
 strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
 total = strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.ones(())))
