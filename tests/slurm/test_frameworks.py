@@ -96,7 +96,12 @@ def test_a_script_with_a_strategy_of_tensorflow(user, site):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("site", "backend", "script"),
-    [("mpiexec", "jax", "keras_processes.py"), ("mpirun", "tensorflow", "slurm_resolver.py")],
+    [
+        ("srun-mpich", "jax", "keras_processes.py"),
+        ("mpiexec", "jax", "keras_processes.py"),
+        ("srun-mpich", "tensorflow", "slurm_resolver.py"),
+        ("mpirun", "tensorflow", "slurm_resolver.py"),
+    ],
 )
 def test_ranks_find_each_other_by_a_cluster_resolver_or_keras(user, site, backend, script):
     assert run_script(user, site, backend_python(backend), script) == [f"world 4 rank {rank}" for rank in range(4)]
@@ -105,7 +110,8 @@ def test_ranks_find_each_other_by_a_cluster_resolver_or_keras(user, site, backen
 @pytest.mark.thorough
 @pytest.mark.parametrize("site", ["srun-mpich", "mpirun"])
 def test_a_shell_gives_the_ranks_their_arguments(user, site):
-    words = f"exec {backend_python('torch')} {SCRIPTS / 'rank_arguments.py'} $RANK $WORLD_SIZE --local_rank=$LOCAL_RANK"
+    script = SCRIPTS / "rank_arguments.py"
+    words = f"exec {backend_python('torch')} {script} $RANK $WORLD_SIZE --local_rank=$LOCAL_RANK"
     lines = [f"world 4 rank {rank} local {rank % 2}" for rank in range(4)]
     assert run_program(user, site, ["bash", "-c", words], "--framework", "torch") == lines
 
