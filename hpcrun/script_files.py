@@ -40,9 +40,10 @@ def import_folders(argv: tuple[str, ...], start: Path) -> tuple[Path, ...]:
 
 
 def _find_program(argv: tuple[str, ...]) -> tuple[str, bool]:
-    """Return the script or module that a command line runs, and whether it is a module; empty if it is no Python."""
-    if not argv or argv[0].endswith(".py") or not _PYTHON_NAME.fullmatch(Path(argv[0]).name):
-        return "".join(argv[:1]) if "".join(argv[:1]).endswith(".py") else "", False
+    """Return the script or module that a command line runs, and whether it is a module; empty if it runs neither."""
+    program = argv[0] if argv else ""
+    if not _PYTHON_NAME.fullmatch(Path(program).name):
+        return program if program.endswith(".py") else "", False
     words = iter(argv[1:])
     for word in words:
         if not word.startswith("-"):
@@ -81,18 +82,26 @@ def find_modules(names: Iterable[str], file: Path, folders: Iterable[Path]) -> I
             yield from _find_files(words, file.parents[level - 1])
     words_by_package: dict[str, list[list[str]]] = {}
     for name in {*names} - relative_names:
-        package, *words = name.split(".")
-        if package not in {"", "hpcrun"}:
-            words_by_package.setdefault(package, []).append([package, *words])
+        words = name.split(".")
+        words_by_package.setdefault(words[0], []).append(words)
     for folder in folders:
-        for package, names_in_package in words_by_package.items():
-            if (folder / package).is_dir() or (folder / f"{package}.py").is_file():
-                for words in names_in_package:
+        for package in words_by_package.keys() - {"", "hpcrun"}:
+            if (folder / package).is_dir():
+                for words in words_by_package[package]:
                     yield from _find_files(words, folder)
+            else:
+                yield from _find_files([package], folder)
 
 
 def _find_files(words: list[str], folder: Path) -> Iterator[Path]:
     """Yield the files of a module, given the words of its name, and of the packages that contain it."""
-    for end in range(1, len(words) + 1):
-        path = folder.joinpath(*words[:end])
-        yield from (file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file())
+    path = folder
+    for word in words:
+        path /= word
+        file, is_folder = path.with_name(f"{word}.py"), path.is_dir()
+        if file.is_file():
+            yield file
+        if not is_folder:
+            return
+        if (path / "__init__.py").is_file():
+            yield path / "__init__.py"

@@ -217,7 +217,7 @@ def _read_file(file: Path) -> ScriptNames:
     return ScriptNames()
 
 
-@lru_cache(maxsize=64)  # cached, because a submission checks a script several times
+@lru_cache(maxsize=2 * MAX_FILES)  # cached, because a submission checks a script several times
 def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
     text = file.read_text(encoding="utf-8", errors="replace")
     matches = (pattern.search(text) for pattern in (_FRAMEWORK_COMMENT, _IGNORED_COMMENT))

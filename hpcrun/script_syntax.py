@@ -26,7 +26,6 @@ _WRONG_PAIRS = (
 )
 """Tokens, each with the tokens that cannot follow it; a token with an empty tuple cannot end a line."""
 
-
 _NOTEBOOK_COMMAND = re.compile(r"\s*(?:\w+\s*=\s*)?(?:!|%%?)[A-Za-z]")
 
 
