@@ -8,6 +8,8 @@ from hpcrun.node_launch import STARTERS
 from hpcrun.script_names import read_script
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hpcrun.spec import JobSpec
 
 _VARIABLES = {
@@ -17,6 +19,10 @@ _VARIABLES = {
     "horovod": "those of the launcher",
     "none": "none",
 }
+
+_SELECT_GPU_BY_LOCAL_RANK = {"torch", "horovod"}
+_MAY_SELECT_GPU_BY_LOCAL_RANK = {"auto", "jax", "tensorflow"}
+"""Frameworks whose scripts select a GPU by the local rank: always, or if they read a variable with the local rank."""
 
 
 def describe_framework(spec: JobSpec) -> str:
@@ -31,9 +37,25 @@ def describe_framework(spec: JobSpec) -> str:
     return f"framework  {spec.framework}; variables of each rank: {variables}{gpus} (--framework overrides it)"
 
 
-def default_gpu_view(framework: str) -> str:
-    """Return the default of --gpus-visible: ``node`` if the framework's scripts select a GPU by the local rank."""
-    return "node" if framework in {"torch", "horovod"} else "rank"
+def describe_gpus(spec: JobSpec) -> str:
+    """Return a line about the GPUs that each rank sees, if a variable in the script decides it; else empty."""
+    if spec.resources.ranks == 1 or spec.framework != "auto" or not spec.has_gpus or spec.gpus_visible != "node":
+        return ""
+    name = read_script(spec.argv, spec.directory).local_rank_variable
+    reason = f"the script reads {name}"
+    return f"GPUs       each rank sees all GPUs of its node: {reason} (--gpus-visible overrides it)" if name else ""
+
+
+def default_gpu_view(framework: str, words: tuple[str, ...], start: Path) -> str:
+    """Return the default of --gpus-visible: ``node`` if the script selects a GPU by the local rank.
+
+    Args:
+        framework: The framework of the ranks.
+        words: The command line of one rank.
+        start: The directory in which it is started.
+    """
+    reads_local_rank = framework in _MAY_SELECT_GPU_BY_LOCAL_RANK and read_script(words, start).local_rank_variable
+    return "node" if framework in _SELECT_GPU_BY_LOCAL_RANK or reads_local_rank else "rank"
 
 
 def launch_option(spec: JobSpec) -> str | None:

@@ -88,8 +88,10 @@ def _warn_of_separate_models(spec: JobSpec) -> tuple[str, ...]:
         f"each of the {spec.resources.ranks} ranks would train a separate model: the script names neither "
         "hpcrun.train nor another library that connects ranks"
     )
-    library = read_script(spec.argv, spec.directory).training_library
-    hint = f"{_CONNECTING_CODE.get(library, _KERAS_CODE)}; or request one rank"
+    script = read_script(spec.argv, spec.directory)
+    hint = f"{_CONNECTING_CODE.get(script.training_library, _KERAS_CODE)}; or request one rank"
+    if class_name := script.class_with_all_gpus:
+        hint = f"--nodes=1 --ntasks-per-node=1 gives one process all GPUs of a node, which {class_name} uses"
     if spec.strict:
         raise HpcrunError(f"--strict: {warning}", hint=hint)
     return (f"{warning}\nHINT: {hint}",)

@@ -7,35 +7,44 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from hpcrun.script_files import MAX_FILE_BYTES, find_modules, find_script, import_folders, is_module
+from hpcrun.script_imports import (
+    dotted_name,
+    find_attribute,
+    find_full_names,
+    function_name,
+    imported_prefix,
+    package_of_import,
+)
 
-COMMUNICATION_MODULES = frozenset({
-    "hpcrun.train", "mpi4py", "mpi4jax", "mpi4torch", "horovod", "torch.distributed", "torch.nn.parallel",
-    "jax.distributed", "jax.experimental.multihost_utils", "deepspeed", "accelerate", "lightning", "pytorch_lightning",
-    "lightning_fabric", "transformers", "composer", "colossalai", "megatron", "byteps", "bagua", "smdistributed", "ray",
-    "dask", "dask_mpi", "distributed", "ignite.distributed",
-})  # fmt: skip
-"""Modules that let ranks communicate, or that start distributed training themselves."""
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 _MODULES_OF_FRAMEWORKS = {
     "hpcrun": frozenset({"hpcrun.train"}),
     "horovod": frozenset({"horovod"}),
     "torch": frozenset({
         "torch.distributed", "torch.nn.parallel", "accelerate", "deepspeed", "lightning", "pytorch_lightning",
-        "lightning_fabric", "transformers",
+        "lightning_fabric", "composer", "colossalai", "megatron", "trl", "idr_torch", "fastai.distributed",
+        "ignite.distributed", "setfit.Trainer", "sentence_transformers.SentenceTransformerTrainer",
+        "timm.utils.init_distributed_device", "transformers.Seq2SeqTrainer", "transformers.Seq2SeqTrainingArguments",
+        "transformers.Trainer", "transformers.TrainingArguments", "transformers.trainer", "transformers.training_args",
     }),
-    "jax": frozenset({"jax.distributed", "jax.experimental.multihost_utils"}),
+    "jax": frozenset({"jax.distributed", "jax.experimental.multihost_utils", "keras.distribution.initialize"}),
 }  # fmt: skip
-"""Modules that identify a framework; if a script imports several frameworks, the first in this table is used."""
+"""Modules and their members that identify a framework; of several frameworks, the first in this table is used."""
+
+_OTHER_COMMUNICATION_MODULES = frozenset({
+    "mpi4py", "mpi4jax", "mpi4torch", "byteps", "bagua", "smdistributed", "ray", "dask", "dask_mpi", "distributed",
+})  # fmt: skip
+"""Other modules that let ranks communicate, or that start distributed training themselves."""
 
 _CALLS_THAT_READ_VARIABLES = frozenset({
     "torch.distributed.init_process_group", "torch.distributed.init_device_mesh",
-    "torch.distributed.device_mesh.init_device_mesh", "jax.distributed.initialize",
+    "torch.distributed.device_mesh.init_device_mesh", "jax.distributed.initialize", "keras.distribution.initialize",
 })  # fmt: skip
 """Functions that fail without the variables of the ranks."""
 
@@ -47,18 +56,21 @@ TRAINING_MODULES = frozenset({"keras", "tf_keras", "tensorflow", "torch", "jax",
 _RANK_VARIABLE = re.compile(
     r"(HPCRUN|SLURM|PMI|PMIX|OMPI_COMM_WORLD|MPI|MV2_COMM_WORLD|PALS)_\w+|RANK|LOCAL_RANK|WORLD_SIZE"
 )
+_LOCAL_RANK_VARIABLES = (
+    *("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"),
+    *("PALS_LOCAL_RANKID", "HPCRUN_LOCAL_RANK"),
+)
 _FRAMEWORK_COMMENT = re.compile(r"^# *hpcrun: *framework *[=:] *(\S+)", re.MULTILINE)
 _IGNORED_COMMENT = re.compile(
     r"^# *hpcrun: *((?:--)?(?!framework\b)[a-z][a-z_-]*(?: *[=:] *| +(?=\d))\S+)", re.MULTILINE
 )
 """Matches an option in a comment that hpcrun ignores, because it reads only the framework from comments."""
-_PYTHON_NAME = re.compile(r"python[\d.]*")
 _IMPORT_STATEMENT = r"(?m)^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?"
 _GETTERS = frozenset({"get", "getenv"})
 _IMPORTS_BY_NAME = frozenset({"import_module", "__import__", "run_module"})
-_AST_NODE_TYPES = (ast.Attribute, ast.Call, ast.Compare, ast.Constant, ast.Import, ast.ImportFrom)
-MAX_IMPORT_DEPTH = 2  # maximum depth to which imports of the user's modules are followed
-MAX_FILE_BYTES = 1_000_000  # larger files are not read
+_AST_NODE_TYPES = (ast.Attribute, ast.Call, ast.Compare, ast.Constant, ast.Import, ast.ImportFrom, ast.Subscript)
+MAX_IMPORT_DEPTH = 3  # maximum depth to which imports of the user's modules are followed
+MAX_FILES = 100  # maximum number of files that are read
 
 
 @dataclass
@@ -71,6 +83,7 @@ class ScriptNames:
         comment: The framework that a comment in the file names; empty if no comment names one.
         calls_fit: Whether the file calls a method ``fit``.
         ignored_option: An option in a comment that hpcrun ignores, such as ``nodes=2``; empty if there is none.
+        sets_tf_config: Whether the file sets the variable TF_CONFIG itself.
         tests_rank: Whether the file tests if the variables of the ranks are set, and so can train without them.
     """
 
@@ -80,6 +93,7 @@ class ScriptNames:
     calls_fit: bool = False
     ignored_option: str = ""
     tests_rank: bool = False
+    sets_tf_config: bool = False
 
     @property
     def imports_training_library(self) -> bool:
@@ -99,12 +113,23 @@ class ScriptNames:
     def distributes(self) -> bool:
         """Whether ranks that run the file may communicate, or read their rank number to divide the work."""
         reads_rank = any(_RANK_VARIABLE.fullmatch(text) for text in self.texts)
-        return self.framework != "none" or reads_rank or self._imports(COMMUNICATION_MODULES)
+        return self.framework != "none" or reads_rank or self._imports(_OTHER_COMMUNICATION_MODULES)
+
+    @property
+    def local_rank_variable(self) -> str:
+        """The variable with the local rank that the file reads, perhaps to select a GPU; empty if it reads none."""
+        return next((name for name in _LOCAL_RANK_VARIABLES if name in self.texts), "")
 
     @property
     def joins_world(self) -> bool:
         """Whether the file needs the variables of its framework even with a single rank, or names its framework."""
         return bool(self.comment or (self.modules & _CALLS_THAT_READ_VARIABLES and not self.tests_rank))
+
+    @property
+    def class_with_all_gpus(self) -> str:
+        """The class by which the file uses all GPUs in one process; empty if it uses none."""
+        words = {word for name in self.modules for word in name.split(".")}
+        return next((name for name in ("MirroredStrategy", "DataParallel") if name in words), "")
 
     @property
     def mpi_library(self) -> str:
@@ -116,6 +141,13 @@ class ScriptNames:
         """Whether the file calls Keras's `fit` under a strategy for several workers, which only Keras 2 supports."""
         uses_legacy_keras = "TF_USE_LEGACY_KERAS" in self.texts or self._imports(frozenset({"tf_keras"}))
         return self.calls_fit and self.framework == "tensorflow" and not uses_legacy_keras
+
+    @property
+    def expects_parameter_servers(self) -> bool:
+        """Whether the file needs a TF_CONFIG with other roles than worker."""
+        words = {word for name in self.modules for word in name.split(".")}
+        has_own_cluster = self.sets_tf_config or words & {"SlurmClusterResolver", "SimpleClusterResolver"}
+        return "ParameterServerStrategy" in words and not has_own_cluster
 
     @property
     def framework(self) -> str:
@@ -136,29 +168,28 @@ def read_script(argv: tuple[str, ...], start: Path) -> ScriptNames:
     """Return the modules and strings in a command line's Python script, and in the user's modules that it imports."""
     if not (file := find_script(argv, start)):
         return ScriptNames()
-    files = list(_read_files(file.resolve()))
+    files = list(_read_files(file.resolve(), import_folders(argv, start)))
     modules, texts = (set().union(*sets) for sets in zip(*((each.modules, each.texts) for each in files), strict=True))
-    calls_fit, tests_rank = (any(getattr(each, name) for each in files) for name in ("calls_fit", "tests_rank"))
-    return ScriptNames(modules, texts, files[0].comment, calls_fit, files[0].ignored_option, tests_rank)
-
-
-def find_script(argv: tuple[str, ...], start: Path) -> Path | None:
-    """Return the file of a command line's Python script; None if it runs no script that hpcrun can find."""
-    if not argv or not _PYTHON_NAME.fullmatch(Path(argv[0]).name):
-        return None
-    options = list(takewhile(lambda word: word.startswith("-"), argv[1:]))
-    script = "".join(argv[1 + len(options) :][:1])
-    if options[-1:] == ["-m"]:
-        path = start.joinpath(*script.split("."))
-        return next((each for each in (path.with_suffix(".py"), path / "__main__.py") if each.is_file()), None)
-    return start / script if script.endswith(".py") else None
+    calls_fit, tests_rank, sets_tf_config = (
+        any(getattr(each, name) for each in files) for name in ("calls_fit", "tests_rank", "sets_tf_config")
+    )
+    libraries = _remove_own_modules(modules, import_folders(argv, start)[0])
+    comment, ignored_option = files[0].comment, files[0].ignored_option
+    return ScriptNames(libraries, texts, comment, calls_fit, ignored_option, tests_rank, sets_tf_config)
 
 
 def _is_in_modules(name: str, modules: frozenset[str]) -> bool:
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
-def _read_files(script: Path) -> Iterator[ScriptNames]:
+def _remove_own_modules(names: set[str], folder: Path) -> set[str]:
+    """Return the names of libraries: absolute names that are no modules in the folder where Python looks first."""
+    packages = {name.partition(".")[0] for name in names} - {"", "hpcrun"}
+    own_packages = {package for package in packages if is_module(package, folder)}
+    return {name for name in names if name.partition(".")[0] not in {"", *own_packages}}
+
+
+def _read_files(script: Path, folders: tuple[Path, ...]) -> Iterator[ScriptNames]:
     """Yield the names in a script, and in the user's modules that the script imports."""
     seen, unread_files = {script}, [script]
     for _ in range(MAX_IMPORT_DEPTH + 1):
@@ -166,30 +197,16 @@ def _read_files(script: Path) -> Iterator[ScriptNames]:
         for file in unread_files:
             names = _read_file(file)
             yield names
-            folders = {script.parent, file.parent}
-            packages = {name.partition(".")[0] for name in names.modules}
-            local_packages = {each for each in packages if any(_is_local(each, folder) for folder in folders)}
-            found += [
-                each
-                for name in names.modules
-                if name.partition(".")[0] in local_packages
-                for each in _find_local_modules(name, folders)
-            ]
-        unread_files = [file for file in dict.fromkeys(found) if file not in seen]
+            more_folders = {script.parent, file.parent, *_find_added_folders(names, file)}
+            found += find_modules(names.modules, file, dict.fromkeys([*folders, *more_folders]))
+        unread_files = [file for file in dict.fromkeys(found) if file not in seen][: MAX_FILES - len(seen)]
         seen.update(unread_files)
 
 
-def _is_local(package: str, folder: Path) -> bool:
-    return (folder / package).is_dir() or (folder / f"{package}.py").is_file()
-
-
-def _find_local_modules(name: str, folders: set[Path]) -> Iterator[Path]:
-    """Yield the files of a module and of the packages that contain it, if the files are in given folders."""
-    words = name.split(".")
-    for folder in folders:
-        for end in range(1, len(words) + 1):
-            path = folder.joinpath(*words[:end])
-            yield from (file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file())
+def _find_added_folders(names: ScriptNames, file: Path) -> Iterator[Path]:
+    """Yield the folders that a file probably adds to Python's path, if it changes the path: those of its project."""
+    if any(_is_in_modules(name, frozenset({"sys.path"})) for name in names.modules):
+        yield from (file.parent / "src", file.parent.parent, file.parent.parent / "src")
 
 
 def _read_file(file: Path) -> ScriptNames:
@@ -200,7 +217,7 @@ def _read_file(file: Path) -> ScriptNames:
     return ScriptNames()
 
 
-@lru_cache(maxsize=64)  # cached, because a submission checks a script several times
+@lru_cache(maxsize=2 * MAX_FILES)  # cached, because a submission checks a script several times
 def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
     text = file.read_text(encoding="utf-8", errors="replace")
     matches = (pattern.search(text) for pattern in (_FRAMEWORK_COMMENT, _IGNORED_COMMENT))
@@ -210,7 +227,8 @@ def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
         _collect_names(ast.parse(text), names)
     except (SyntaxError, ValueError, RecursionError):  # the file may need a different Python version
         for module, members in re.findall(_IMPORT_STATEMENT, text):
-            names.modules |= {module, *(f"{module}.{each.strip()}" for each in members.split(",") if each)}
+            prefix = module if module.endswith(".") else f"{module}."
+            names.modules |= {module, *(prefix + each.strip() for each in members.split(",") if each)}
         names.texts |= set(re.findall(r"[\"'](\w+)[\"']", text))
     return names
 
@@ -223,54 +241,26 @@ def _collect_names(tree: ast.AST, names: ScriptNames) -> None:
             case ast.Import():
                 names.modules |= {alias.name for alias in node.names}
             case ast.ImportFrom():
-                module = f"{node.module}." if node.module else ""
-                names.modules |= {module.rstrip("."), *(module + alias.name for alias in node.names)} - {""}
-            case ast.Call(args=[ast.Constant(value=str(module)), *_]) if _function_name(node.func) in _IMPORTS_BY_NAME:
-                names.modules.add(_package_of_import(node) + module)
+                prefix = imported_prefix(node)
+                names.modules |= {
+                    *([prefix[:-1]] if node.module else []),
+                    *(prefix + alias.name for alias in node.names),
+                }
+            case ast.Call(args=[ast.Constant(value=str(module)), *_]) if function_name(node.func) in _IMPORTS_BY_NAME:
+                names.modules.add(package_of_import(node) + module)
+            case ast.Call(args=[ast.JoinedStr(values=[ast.Constant(value=str(prefix)), *_]), *_]) if (
+                function_name(node.func) in _IMPORTS_BY_NAME
+            ):
+                names.modules.add(prefix.rstrip("."))
+            case ast.Subscript(slice=ast.Constant(value="TF_CONFIG"), ctx=ast.Store()):
+                names.sets_tf_config = True
             case ast.Attribute(attr="fit"):
                 names.calls_fit = True
             case ast.Constant(value=str(text)):
                 names.texts.add(text)
     full_names = find_full_names(nodes)
-    names.modules |= {
-        name for node in nodes if isinstance(node, ast.Attribute) and (name := dotted_name(node, full_names))
-    }
-
-
-def find_full_names(nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """Return the dotted names of the modules and members that the nodes of a file import, by their local names."""
-    full_names: dict[str, str] = {}
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            full_names |= {
-                alias.asname or alias.name.split(".")[0]: alias.name if alias.asname else alias.name.split(".")[0]
-                for alias in node.names
-            }
-        elif isinstance(node, ast.ImportFrom):
-            module = f"{node.module}." if node.module else ""
-            full_names |= {alias.asname or alias.name: module + alias.name for alias in node.names}
-    return full_names
-
-
-def dotted_name(node: ast.expr, full_names: dict[str, str]) -> str:
-    """Return the dotted name of a module's member, such as ``torch.multiprocessing.spawn``; empty if it is none."""
-    words: list[str] = []
-    while isinstance(node, ast.Attribute):
-        words.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name) or node.id not in full_names:
-        return ""
-    return ".".join([full_names[node.id], *reversed(words)])
-
-
-def _package_of_import(call: ast.Call) -> str:
-    """Return the package of a relative import such as ``import_module(".distributed", "torch")``; else empty."""
-    values = [
-        each.value
-        for each in (*call.args, *(keyword.value for keyword in call.keywords))
-        if isinstance(each, ast.Constant)
-    ]
-    return str(values[1]) if len(values) > 1 and str(values[0]).startswith(".") else ""
+    attributes = filter(None, map(find_attribute, nodes))
+    names.modules |= {name for attribute in attributes if (name := dotted_name(attribute, full_names))}
 
 
 def _tests_rank(node: ast.AST) -> bool:
@@ -278,11 +268,7 @@ def _tests_rank(node: ast.AST) -> bool:
     match node:
         case ast.Compare(left=ast.Constant(value=str(text)), ops=[ast.In() | ast.NotIn()]):
             return bool(_RANK_VARIABLE.fullmatch(text))
-        case ast.Call(args=[ast.Constant(value=str(text)), *defaults]) if _function_name(node.func) in _GETTERS:
+        case ast.Call(args=[ast.Constant(value=str(text)), *defaults]) if function_name(node.func) in _GETTERS:
             values = {str(default.value) for default in defaults if isinstance(default, ast.Constant)}
             return bool(_RANK_VARIABLE.fullmatch(text)) and not values & {"0", "1"}  # a single rank's values
     return False
-
-
-def _function_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

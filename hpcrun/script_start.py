@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpcrun.script_names import MAX_FILE_BYTES, dotted_name, find_full_names, find_script
+from hpcrun.script_files import MAX_FILE_BYTES, find_script
+from hpcrun.script_imports import dotted_name, find_full_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ _TORCHRUN_VARIABLES = frozenset({
 """Variables that torchrun sets, and hpcrun does not."""
 
 _SPAWN_FUNCTIONS = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"})
+_LOCAL_RANK_OPTIONS = ("--local_rank", "--local-rank")
 _LOCAL_HOST = re.compile(r"(?:tcp://)?(localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _BLOCKS = (ast.If, ast.Try, ast.For, ast.While)
@@ -33,12 +35,15 @@ class ScriptStart:
     Attributes:
         torchrun_variable: A variable that it reads, and that only torchrun sets; empty if there is none.
         spawns: Whether it starts processes by torch.multiprocessing.
+        local_rank_option: The option with the local rank that it declares, which torch.distributed.launch gives; empty
+            if there is none.
         local_host: The name of its own host by which its processes find each other; empty if there is none.
     """
 
     torchrun_variable: str = ""
     spawns: bool = False
     local_host: str = ""
+    local_rank_option: str = ""
 
 
 def read_start(argv: tuple[str, ...], start: Path) -> ScriptStart:
@@ -65,6 +70,7 @@ def _read_tree(tree: ast.Module) -> ScriptStart:
         torchrun_variable=min(read_variables & _TORCHRUN_VARIABLES - set_variables, default=""),
         spawns=bool(functions & _SPAWN_FUNCTIONS),
         local_host=next(filter(None, map(_local_host, nodes)), ""),
+        local_rank_option=next(filter(None, map(_local_rank_option, ast.walk(tree))), ""),
     )
 
 
@@ -130,3 +136,12 @@ def _local_host(node: ast.AST) -> str:
         case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)) if name == "init_process_group":
             texts = [str(word.value.value) for word in node.keywords if isinstance(word.value, ast.Constant)]
     return next((match[1] for match in map(_LOCAL_HOST.fullmatch, texts) if match), "")
+
+
+def _local_rank_option(node: ast.AST) -> str:
+    """Return the option with the local rank that a node declares; empty if it declares none."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="add_argument"), args=names):
+            texts = [name.value for name in names if isinstance(name, ast.Constant)]
+            return next((option for option in _LOCAL_RANK_OPTIONS if option in texts), "")
+    return ""

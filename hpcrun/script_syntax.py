@@ -1,4 +1,4 @@
-"""A check for syntax errors that would make a job fail at once in any version of Python."""
+"""A check for syntax errors and commands of notebooks, which would make a job fail at once in any version of Python."""
 
 from __future__ import annotations
 
@@ -26,17 +26,23 @@ _WRONG_PAIRS = (
 )
 """Tokens, each with the tokens that cannot follow it; a token with an empty tuple cannot end a line."""
 
+_NOTEBOOK_COMMAND = re.compile(r"\s*(?:\w+\s*=\s*)?(?:!|%%?)[A-Za-z]")
+
 
 def check_syntax(script: Path) -> None:
     """Check the syntax of a Python script.
 
     Raises:
-        HpcrunError: The script cannot be read, or has a syntax error in all versions of Python.
+        HpcrunError: The script cannot be read, has a syntax error in all versions of Python, or contains a
+            command of a notebook.
     """
     try:
         with warnings.catch_warnings(action="ignore"):
-            ast.parse(script.read_bytes())
+            tree = ast.parse(script.read_bytes())
+        _refuse_notebook_commands(tree, script)
     except SyntaxError as error:
+        if error.text and _NOTEBOOK_COMMAND.match(error.text):
+            _refuse_line(script, error.lineno, error.text.strip())
         if isinstance(error, IndentationError) or re.search(_WRONG_IN_ALL_VERSIONS, error.msg) or _is_wrong_pair(error):
             raise HpcrunError(
                 f"{script}, line {error.lineno}: {type(error).__name__}: {error.msg}",
@@ -61,3 +67,20 @@ def _is_wrong_pair(error: SyntaxError) -> bool:
         text_before.endswith(left) and (text_after[:1] in right if text_after else not right)
         for left, right in _WRONG_PAIRS
     )
+
+
+def _refuse_notebook_commands(tree: ast.Module, script: Path) -> None:
+    """Refuse get_ipython(), by which jupyter nbconvert replaces the commands of a notebook, where it always runs."""
+    for statement in tree.body:
+        match statement:
+            case ast.Import() | ast.ImportFrom() | ast.FunctionDef(name="get_ipython"):
+                if "get_ipython" in ast.dump(statement):
+                    return
+            case ast.Expr(value=call) | ast.Assign(value=call):
+                if ast.unparse(call).startswith("get_ipython()"):
+                    _refuse_line(script, statement.lineno, ast.unparse(statement))
+
+
+def _refuse_line(script: Path, line: int | None, text: str) -> None:
+    message = f"{script}, line {line}: {text} is a command of a notebook, not of Python"
+    raise HpcrunError(message, hint="remove that line; a job would fail there at once")

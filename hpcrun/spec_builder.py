@@ -112,11 +112,12 @@ def _job_options(request: Request, placement: Placement, commands: Commands) -> 
     if placement.resources.ranks > 1 or read_script(words, start).joins_world:
         framework = distribution.find_framework(words, start, framework)
     has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not placement.resources.gpus
+    default_view = frameworks.default_gpu_view(framework, words, start)
     return {
         **request.job_options(),
         "no_gpu": request.no_gpu or has_idle_gpus,
         "framework": framework,
-        "gpus_visible": request.gpus_visible or placement.site.gpu.visible or frameworks.default_gpu_view(framework),
+        "gpus_visible": request.gpus_visible or placement.site.gpu.visible or default_view,
         "strict": request.strict or placement.site.strict,
         "cpu_bind": request.cpu_bind or placement.site.cpu_bind,
         "max_requeue": _max_requeue(request, placement, is_sweep=bool(commands.tasks)),

@@ -185,7 +185,8 @@ def show_plan(plan: "Plan", parameters: JobParameters) -> None:
     for warning in warnings if plan.spec.log_level != "ERROR" else ():
         output.message(f"WARNING: {warning}")
     if plan.spec.log_level != "ERROR":
-        for line in filter(None, [node_launch.describe(plan.spec), frameworks.describe_framework(plan.spec)]):
+        descriptions = (node_launch.describe, frameworks.describe_framework, frameworks.describe_gpus)
+        for line in filter(None, [describe(plan.spec) for describe in descriptions]):
             output.message(line)
     if parameters.dry_run or plan.spec.log_level in {"DEBUG", "INFO"}:
         for line in _summary(plan):

@@ -25,8 +25,13 @@ def launchers(first):
 
 def run_script(user, site, python, script, *more, ranks_per_node=2):
     """Run a script on two hosts; return the lines of the ranks about their world."""
+    return run_program(user, site, [python, SCRIPTS / script], *more, ranks_per_node=ranks_per_node)
+
+
+def run_program(user, site, argv, *more, ranks_per_node=2):
+    """Run a program on two hosts; return the lines of the ranks about their world."""
     options = ("--site", site, "-N", "2", "--ntasks-per-node", str(ranks_per_node), "--no-gpu", "--wait", *more)
-    submitted = user.json("submit", *options, "--", python, SCRIPTS / script)
+    submitted = user.json("submit", *options, "--", *argv)
     logs = [log.read_text() for log in sorted(Path(submitted["run_dir"]).glob("logs/rank-*.log"))]
     assert submitted["state"] == "COMPLETED", "\n".join([user.log(submitted), *logs])
     assert "hpcrun: WARNING" not in user.log(submitted)
@@ -86,6 +91,41 @@ def test_a_script_with_jax_distributed(user, site):
 def test_a_script_with_a_strategy_of_tensorflow(user, site):
     lines = [f"world 4 rank {rank} weight 1.500" for rank in range(4)]
     assert run_script(user, site, backend_python("tensorflow"), "multiworker.py") == lines
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("site", "backend", "script"),
+    [
+        ("srun-mpich", "jax", "keras_processes.py"),
+        ("mpiexec", "jax", "keras_processes.py"),
+        ("srun-mpich", "tensorflow", "slurm_resolver.py"),
+        ("mpirun", "tensorflow", "slurm_resolver.py"),
+    ],
+)
+def test_ranks_find_each_other_by_a_cluster_resolver_or_keras(user, site, backend, script):
+    assert run_script(user, site, backend_python(backend), script) == [f"world 4 rank {rank}" for rank in range(4)]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("site", ["srun-mpich", "mpirun"])
+def test_a_shell_gives_the_ranks_their_arguments(user, site):
+    script = SCRIPTS / "rank_arguments.py"
+    words = f"exec {backend_python('torch')} {script} $RANK $WORLD_SIZE --local_rank=$LOCAL_RANK"
+    lines = [f"world 4 rank {rank} local {rank % 2}" for rank in range(4)]
+    assert run_program(user, site, ["bash", "-c", words], "--framework", "torch") == lines
+
+
+@pytest.mark.thorough
+def test_a_module_of_a_package_connects_the_ranks_in_another_module(user):
+    package = user.home / "lab"
+    (package / "core").mkdir(parents=True)
+    for name in ("__init__.py", "core/__init__.py"):
+        (package / name).touch()
+    (package / "core/setup.py").write_text((SCRIPTS / "torch_ddp.py").read_text())
+    (package / "train.py").write_text("from .core import setup\n")
+    lines = [f"world 4 rank {rank} local {rank % 2} of 2 node {rank // 2} 2 steps" for rank in range(4)]
+    assert run_program(user, "srun-mpich", [backend_python("torch"), "-m", "lab.train"], "--strict") == lines
 
 
 @pytest.mark.thorough

@@ -17,6 +17,8 @@ INDEPENDENT = {
     "a strategy for one process": "import tensorflow as tf\nstrategy = tf.distribute.MirroredStrategy()\n",
     "a variable's name": f"mpi4py = horovod = 1\n{KERAS}",
     "Python 2": "import keras\nprint 'horovod'\n",
+    "a model of transformers": "import torch\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n",
+    "Keras's distribution in one process": "import keras\nkeras.distribution.DataParallel()\n",
     "other modules of hpcrun": f"import hpcrun\n{KERAS}",
 }
 DISTRIBUTED = {
@@ -26,8 +28,13 @@ DISTRIBUTED = {
     "mpi4py": f"from mpi4py import MPI\n{KERAS}",
     "Horovod": f"import horovod.tensorflow.keras as hvd\n{KERAS}",
     "Horovod by name": f"import importlib\nhvd = importlib.import_module('horovod.keras')\n{KERAS}",
+    "Horovod by a part of its name": f"import importlib\nhvd = importlib.import_module(f'horovod.{{lib}}')\n{KERAS}",
     "PyTorch": "import torch\ntorch.distributed.init_process_group()\n",
     "PyTorch, short": "import torch\nimport torch.distributed as dist\n",
+    "PyTorch by getattr": "import torch\ngetattr(torch, 'distributed').init_process_group()\n",
+    "Keras on JAX": "import keras\nkeras.distribution.initialize()\n",
+    "Trainer of transformers": "import torch, transformers\ntransformers.Trainer()\n",
+    "TRL": "import torch\nfrom trl import SFTTrainer\n",
     "JAX": "import jax\njax.distributed.initialize()\n",
     "Lightning": "import torch, lightning as L\n",
     "a strategy": "import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n",
@@ -120,6 +127,8 @@ def test_a_dry_run_and_its_script_warn(tmp_path, monkeypatch, cli, ranks, comman
     [
         ("import torch\n", "HINT: torch.distributed.init_process_group() and DistributedDataParallel share the work"),
         ("import jax, flax\n", "HINT: jax.distributed.initialize() connects the ranks (docs/frameworks.md); or"),
+        (INDEPENDENT["a strategy for one process"], "HINT: --nodes=1 --ntasks-per-node=1 gives one process all GPUs"),
+        ("from torch.nn import DataParallel\n", "all GPUs of a node, which DataParallel uses\n"),
         ("import torch, keras\n", "HINT: model = hpcrun.train.Model(model) shares the work between them"),
     ],
 )
@@ -158,7 +167,10 @@ def test_a_strict_job_is_refused(tmp_path, monkeypatch, cli):
         ("import horovod.torch as hvd, torch.distributed\n", "horovod"),
         (DISTRIBUTED["PyTorch"], "torch"),
         (DISTRIBUTED["Lightning"], "torch"),
+        (DISTRIBUTED["Trainer of transformers"], "torch"),
+        (DISTRIBUTED["TRL"], "torch"),
         (DISTRIBUTED["JAX"], "jax"),
+        (DISTRIBUTED["Keras on JAX"], "jax"),
         (DISTRIBUTED["a strategy"], "tensorflow"),
         (DISTRIBUTED["cluster resolver"], "tensorflow"),
         (f"# hpcrun: framework=torch\n{KERAS}", "torch"),
@@ -303,6 +315,23 @@ def test_scripts_that_select_a_gpu_by_the_local_rank_see_all_gpus(tmp_path, cli,
     assert (code, f"--gpus 0,1,2,3 --gpus-per-rank {seen} --gpu-order 3,2,1,0" in out) == (0, True), out
     assert ("each sees all GPUs of its node" in err) == (seen == 4 and name != "hpcrun.train")
     assert "--gpu-bind" not in out
+
+
+@pytest.mark.parametrize("variable", ["SLURM_LOCALID", "LOCAL_RANK", "SLURM_PROCID"])
+def test_other_scripts_that_read_the_local_rank_see_all_gpus(tmp_path, cli, variable):
+    text = f"import os, torch\nfrom mpi4py import MPI\ntorch.cuda.set_device(int(os.environ['{variable}']))\n"
+    (tmp_path / "train.py").write_text(text)
+    (tmp_path / "c.toml").write_text(GPU_SITE)
+    argv = ("--site", str(tmp_path / "c.toml"), "-N", "2", "--gpus-per-node", "4", "--dry-run")
+    sees_all = variable != "SLURM_PROCID"
+    _, out, err = cli("submit", str(tmp_path / "train.py"), *argv)
+    assert f"--gpus-per-rank {4 if sees_all else 1} " in out
+    line = (
+        f"GPUs       each rank sees all GPUs of its node: the script reads {variable} (--gpus-visible overrides it)\n"
+    )
+    assert (line in err) == sees_all
+    _, out, err = cli("submit", str(tmp_path / "train.py"), *argv, "--gpus-visible", "rank")
+    assert ("--gpus-per-rank 1 " in out, "each rank sees" in err) == (True, False)
 
 
 def test_slurm_binds_no_task_to_its_gpu_if_it_is_to_see_all(tmp_path, cli):

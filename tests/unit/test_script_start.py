@@ -47,11 +47,32 @@ parser = argparse.ArgumentParser()
 setup()
 main()
 """
+LOCAL_RANK = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=0)
+torch.cuda.set_device(parser.parse_known_args()[0].local_rank)
+torch.distributed.init_process_group("nccl")
+"""
+SERVERS = """
+import tensorflow as tf
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+if resolver.task_type in ("worker", "ps"):
+    tf.distribute.Server(resolver.cluster_spec(), resolver.task_type, resolver.task_id).join()
+strategy = tf.distribute.ParameterServerStrategy(resolver)
+"""
 SPAWNS = (
     "each of the 2 ranks of a node would start processes of its own, by torch.multiprocessing\nHINT: --launch nodes "
 )
 LOCAL = "the script names localhost as the host of rank 0: the ranks of 2 nodes cannot connect\nHINT: "
 RUN_ID = "the script reads TORCHELASTIC_RUN_ID, which only torchrun sets\nHINT: --launch torchrun\n"
+OPTION = (
+    "the script expects --local_rank from torch.distributed.launch: each rank would use its default\n"
+    'HINT: default=int(os.environ["LOCAL_RANK"]) in the script; or without a change: --framework torch -- bash -c '
+    "'exec python train.py --lr 0.1 --local_rank=$LOCAL_RANK'\n"
+)
+ROLES = "the script uses ParameterServerStrategy, but in TF_CONFIG each rank is a worker: they would wait for a chief "
+ARGUMENTS = ("--", "python", "train.py", "--lr", "0.1")
 
 
 @pytest.mark.parametrize(
@@ -69,14 +90,23 @@ RUN_ID = "the script reads TORCHELASTIC_RUN_ID, which only torchrun sets\nHINT: 
         (TORCHRUN, ("-x", "TORCHELASTIC_RUN_ID=1"), []),
         (f"import os\nos.environ['TORCHELASTIC_RUN_ID'] = '1'\n{TORCHRUN}", (), []),
         (OPTIONAL, (), []),
+        (LOCAL_RANK, ARGUMENTS, [OPTION]),
+        (LOCAL_RANK, (*ARGUMENTS, "--local_rank", "0"), []),
+        (LOCAL_RANK, ("--launch", "torchrun"), []),
+        (LOCAL_RANK.replace("default=0", "default=os.environ.get('LOCAL_RANK')"), ARGUMENTS, []),
+        (SERVERS, (), [ROLES]),
+        (SERVERS, ("-x", "TF_CONFIG={}"), []),
+        (f"import os\nos.environ['TF_CONFIG'] = make(os.environ['SLURM_PROCID'])\n{SERVERS}", (), []),
+        (SERVERS.replace("TFConfigClusterResolver", "SlurmClusterResolver"), (), []),
     ],
 )
 def test_a_script_that_expects_another_start(tmp_path, monkeypatch, cli, text, options, warnings):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(text)
+    target = () if "--" in options else ("train.py",)
     argv = (
         "submit",
-        "train.py",
+        *target,
         "--site",
         "slurm",
         "--dry-run",
@@ -90,7 +120,7 @@ def test_a_script_that_expects_another_start(tmp_path, monkeypatch, cli, text, o
     code, _, err = cli(*argv)
     assert (code, err.count("WARNING: ")) == (0, len(warnings)), err
     assert all(f"WARNING: {warning}" in err for warning in warnings), err
-    code, out, err = cli(*argv, "--strict")
+    code, out, err = cli(*argv[:1], "--strict", *argv[1:])
     assert (code, out == "") == ((2, True) if warnings else (0, False))
     assert not warnings or f"--strict: {warnings[0].strip()}" in err
 

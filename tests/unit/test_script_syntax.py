@@ -25,7 +25,20 @@ def test_a_script_that_does_not_compile_is_refused_with_file_and_line(tmp_path, 
     assert str(caught.value).startswith(f"{script}, line {line}: {error}")
 
 
+@pytest.mark.parametrize("command", [
+    "!pip install torch", "%matplotlib inline", "%%writefile x.py", "files = !ls", "    !ls",
+    "get_ipython().run_line_magic('matplotlib', 'inline')", "files = get_ipython().getoutput('ls')",
+])  # fmt: skip
+def test_a_command_of_a_notebook_is_refused(tmp_path, command):
+    script = tmp_path / "train.py"
+    script.write_text(f"import torch\nif True:\n    pass\n{command}\n")
+    with pytest.raises(HpcrunError, match=r"train\.py, line 4: .* is a command of a notebook, not of Python"):
+        find_workload(str(script))
+
+
 @pytest.mark.parametrize("text", [
+    "try:\n    get_ipython().run_line_magic('cd', '/')\nexcept NameError:\n    pass\n",
+    "from IPython import get_ipython\nget_ipython()\n", "f = lambda: get_ipython()\n",
     "x = 1\n", "type = ~~\n", "s = f'{a['b']}'\n", "x = '\\p'\n", "x = '\0'\n",
     "type X[T] = int\n", "def f[T](x): pass\n", "lazy import x\n", "f(a=)\n", "a = b?.c\n",
 ])  # fmt: skip

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Training:
     """The objects that a training loop uses.
 
-    Attributes: args: The command-line options.
+    Attributes:
+        args: The command-line options.
         strategy: The strategy.
         model: The network, created in the strategy's scope.
         optimizer: The optimizer, created in the strategy's scope.

@@ -1,0 +1,107 @@
+"""Files of a Python program: the script that a command line runs, and the user's modules that a file imports."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MAX_FILE_BYTES = 1_000_000  # larger files are not read
+
+_PYTHON_NAME = re.compile(r"python[\d.]*")
+_MODULE_OPTION = re.compile(r"-[A-Za-z]*m")
+_OPTIONS_WITH_VALUE = frozenset({"-W", "-X"})
+
+
+def find_script(argv: tuple[str, ...], start: Path) -> Path | None:
+    """Return the file of a command line's Python script; None if it runs no script that hpcrun can find.
+
+    Args:
+        argv: The command line.
+        start: The directory in which it is started.
+    """
+    name, is_module = _find_program(argv)
+    if not is_module:
+        return start / name if name.endswith(".py") else None
+    paths = [folder.joinpath(*name.split(".")) for folder in (start, *_find_user_folders(start))]
+    files = [file for path in paths for file in (path.with_suffix(".py"), path / "__main__.py")]
+    return next((file for file in files if file.is_file()), None)
+
+
+def import_folders(argv: tuple[str, ...], start: Path) -> tuple[Path, ...]:
+    """Return the folders in which Python looks for the user's modules, in this order; empty without a script."""
+    if not (file := find_script(argv, start)):
+        return ()
+    return (start if _find_program(argv)[1] else file.resolve().parent, *_find_user_folders(start))
+
+
+def _find_program(argv: tuple[str, ...]) -> tuple[str, bool]:
+    """Return the script or module that a command line runs, and whether it is a module; empty if it runs neither."""
+    program = argv[0] if argv else ""
+    if not _PYTHON_NAME.fullmatch(Path(program).name):
+        return program if program.endswith(".py") else "", False
+    words = iter(argv[1:])
+    for word in words:
+        if not word.startswith("-"):
+            return word, False
+        if _MODULE_OPTION.fullmatch(word):
+            return next(words, ""), True
+        if word in _OPTIONS_WITH_VALUE:
+            next(words, "")
+    return "", False
+
+
+def _find_user_folders(start: Path) -> list[Path]:
+    """Return the folders in PYTHONPATH, without those into which pip has installed packages."""
+    folders = [start / path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
+    return [folder for folder in folders if not any(folder.glob("*.dist-info"))]
+
+
+def is_module(name: str, folder: Path) -> bool:
+    """Return whether a folder contains the module or package with a name."""
+    return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
+
+
+def find_modules(names: Iterable[str], file: Path, folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files of the user's modules among imported names, and of the packages that contain these modules.
+
+    Args:
+        names: Dotted names, such as ``lab.model.Net``; a relative name begins with the dots of its import.
+        file: The file that imports them.
+        folders: The folders in which Python looks for the user's modules.
+    """
+    relative_names = {name for name in names if name.startswith(".")}
+    for name in relative_names:
+        words = name.lstrip(".").split(".")
+        level = len(name) - len(name.lstrip("."))
+        if level <= len(file.parents):
+            yield from _find_files(words, file.parents[level - 1])
+    words_by_package: dict[str, list[list[str]]] = {}
+    for name in {*names} - relative_names:
+        words = name.split(".")
+        words_by_package.setdefault(words[0], []).append(words)
+    for folder in folders:
+        for package in words_by_package.keys() - {"", "hpcrun"}:
+            if (folder / package).is_dir():
+                for words in words_by_package[package]:
+                    yield from _find_files(words, folder)
+            else:
+                yield from _find_files([package], folder)
+
+
+def _find_files(words: list[str], folder: Path) -> Iterator[Path]:
+    """Yield the files of a module, given the words of its name, and of the packages that contain it."""
+    path = folder
+    for word in words:
+        path /= word
+        file, is_folder = path.with_name(f"{word}.py"), path.is_dir()
+        if file.is_file():
+            yield file
+        if not is_folder:
+            return
+        if (path / "__init__.py").is_file():
+            yield path / "__init__.py"

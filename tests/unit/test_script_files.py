@@ -1,0 +1,65 @@
+"""The user's modules that a script imports: hpcrun reads the framework from them, too."""
+
+import pytest
+
+from hpcrun.distribution import find_framework, trains_separate_models
+
+SETUP = "import torch.distributed\ndef begin():\n    torch.distributed.init_process_group()\n"
+
+
+def write_project(folder, **texts):
+    """Write a package ``lab`` with the packages ``core`` and ``train``, and files by name, with _ for /."""
+    for package in ("lab", "lab/core", "lab/train"):
+        (folder / package).mkdir(parents=True, exist_ok=True)
+        (folder / package / "__init__.py").write_text("")
+    for name, text in {"lab_core_setup": SETUP, **texts}.items():
+        (folder / f"{name.replace('_', '/')}.py").write_text(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from lab.core.setup import begin",
+        "import lab.core.setup as setup",
+        "from ..core.setup import begin",
+        "from ..core import setup",
+        "from .near import begin",
+        "from . import near",
+        "from .deep import begin",
+    ],
+)
+@pytest.mark.parametrize("options", [("-m",), ("-um",), ("-W", "ignore", "-m")])
+def test_a_module_of_a_package_imports_its_other_modules(tmp_path, line, options):
+    near, deep = "from ..core.setup import begin\n", "from .near import begin\n"
+    write_project(tmp_path, lab_train_run=f"import torch\n{line}\n", lab_train_near=near, lab_train_deep=deep)
+    assert find_framework(("python", *options, "lab.train.run"), tmp_path, "auto") == "torch"
+
+
+@pytest.mark.parametrize("change", ["sys.path.insert(0, '..')", "sys.path.append(str(Path(__file__).parents[1]))", ""])
+@pytest.mark.parametrize("source", [".", "src"])
+def test_a_script_in_a_folder_of_the_project_adds_the_project_to_pythons_path(tmp_path, change, source):
+    write_project(tmp_path / source)
+    (tmp_path / "scripts").mkdir()
+    text = f"import sys, torch\nfrom pathlib import Path\n{change}\nfrom lab.core.setup import begin\n"
+    (tmp_path / "scripts/run.py").write_text(text)
+    assert trains_separate_models(("python", "scripts/run.py"), tmp_path) == (not change)
+
+
+def test_pythonpath_contains_the_users_modules(tmp_path, monkeypatch):
+    write_project(tmp_path / "src", lab_train_run="import torch\nfrom lab.core import setup\n")
+    (tmp_path / "run.py").write_text("import torch\nimport lab.train.run\n")
+    programs = [("python", "run.py"), ("./run.py",), ("python", "-m", "lab.train.run")]
+    assert [find_framework(argv, tmp_path, "auto") for argv in programs] == ["auto"] * 3
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'src'}:/nonexistent")
+    assert [find_framework(argv, tmp_path, "auto") for argv in programs] == ["torch"] * 3
+    (tmp_path / "src/torch-2.0.dist-info").mkdir()  # a folder of installed packages, which may be large
+    assert find_framework(("python", "run.py"), tmp_path, "auto") == "auto"
+
+
+@pytest.mark.parametrize("text", ["from distributed import begin\n", "from .distributed import begin\n"])
+def test_a_module_of_the_user_with_the_name_of_a_library(tmp_path, text):
+    (tmp_path / "distributed.py").write_text("def begin():\n    pass\n")  # Dask has a package of this name
+    (tmp_path / "train.py").write_text(f"import torch\n{text}begin.now()\n")
+    assert trains_separate_models(("python", "train.py"), tmp_path)
+    (tmp_path / "distributed.py").write_text(SETUP)
+    assert find_framework(("python", "train.py"), tmp_path, "auto") == "torch"
