@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpcrun.errors import HpcrunError, pluralize
 from hpcrun.run.job import print_line
+from hpcrun.run.script_position import format_ranks
 from hpcrun.run.waiting import waiting
 from hpcrun.train.gradients.virtual_workers import count_workers
 from hpcrun.train.pipeline.absent import present
@@ -26,10 +26,11 @@ from hpcrun.train.pipeline.steps import StageSteps, make_functions
 from hpcrun.train.pipeline.tensorflow_stage import StagePart, TensorFlowStage
 from hpcrun.train.pipeline.variable_service import VariableService
 from hpcrun.train.ranks.collectives import checked_allgather, checked_barrier, on_rank_0
+from hpcrun.train.ranks.roles import set_roles
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import keras
 
@@ -86,6 +87,7 @@ class Pipeline:
         self._place_variables()
         stage = TensorFlowStage(self._part(), recompute=recompute)
         self.steps = StageSteps(self.layout, stage, Messages(self.layout), micro_batches, schedule)
+        set_roles(self.layout.describe, lambda: self.steps.last_activity)
         make_functions(model, self.steps)
         save_on_disk(model)
         self._optimizer: keras.optimizers.Optimizer | None = None
@@ -107,7 +109,7 @@ class Pipeline:
         if model.optimizer is not self._optimizer:
             check_optimizer(model.optimizer)
             self._optimizer = build_optimizer(model, self._stage_of, self.service)
-            self.steps.optimizer = StageOptimizer(self.layout, self._optimizer, self.steps.stage)
+            self.steps.optimizer = StageOptimizer(self.layout, self._optimizer, self.steps.stage.sums)
         self.steps.stage.compile()
         return [self.steps.optimizer.reducer]
 
@@ -158,12 +160,6 @@ class Pipeline:
         total = np.empty_like(values)
         self.layout.pipeline.Allreduce(values, total)
         return total
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Context manager in which rank 0 assigns the variables of all stages."""
-        with self.service.writing():
-            yield
 
     def _choose_stages(self, stages: int | Sequence[str]) -> None:
         """Cut the model on rank 0, as the others may measure other times. Collective."""
@@ -226,5 +222,8 @@ class Pipeline:
             print_line(
                 f"{self.layout.stages} stages, {pluralize(self.layout.replica.size, 'replica')}, "
                 f"{self.steps.micro_batches} micro-batches ({self.schedule}): "
-                + "; ".join(f"stage {number}: {text}" for number, text in enumerate(names))
+                + "; ".join(
+                    f"stage {number} ({format_ranks(self.layout.ranks_of(number))}): {text}"
+                    for number, text in enumerate(names)
+                )
             )

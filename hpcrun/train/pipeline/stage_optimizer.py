@@ -29,8 +29,8 @@ from hpcrun.train.ranks.world import world
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from hpcrun.train.pipeline.gradient_sums import GradientSums
     from hpcrun.train.pipeline.layout import Layout
-    from hpcrun.train.pipeline.tensorflow_stage import TensorFlowStage
     from hpcrun.train.pipeline.variable_service import VariableService
     from hpcrun.train.types import Data, Keras
 
@@ -114,14 +114,14 @@ class StageOptimizer:
     Args:
         layout: This rank's place.
         optimizer: The built optimizer.
-        stage: The stage, which holds the gradients.
+        sums: The gradients of the stage.
 
     Attributes:
         reducer: Sums the gradients of the replicas.
     """
 
-    def __init__(self, layout: Layout, optimizer: keras.optimizers.Optimizer, stage: TensorFlowStage) -> None:
-        self.layout, self.optimizer, self.stage = layout, optimizer, stage
+    def __init__(self, layout: Layout, optimizer: keras.optimizers.Optimizer, sums: GradientSums) -> None:
+        self.layout, self.optimizer, self.sums = layout, optimizer, sums
         self.reducer = Reducer(layout.peers, hosts=layout.hosts)
         self._apply = tf.function(self._trace_apply, autograph=False)
         self._measure = tf.function(self._trace_measure, autograph=False)
@@ -133,18 +133,18 @@ class StageOptimizer:
             share: The replica's share of the batch.
         """
         gradients: list[Data] | None = None
-        if self.layout.replica.size > 1 and self.stage.trained():
+        if self.layout.replica.size > 1 and self.sums.trained():
             with use_share(share):
-                gradients = average_gradients(self.reducer, self.stage.gradients())
+                gradients = average_gradients(self.reducer, self.sums.gradients())
         record_share(share)
         is_scaled = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
         is_clipped = bool(inner_optimizer(self.optimizer).global_clipnorm)
         squares, is_finite = 0.0, True
-        if (is_scaled or is_clipped) and self.stage.trained():
+        if (is_scaled or is_clipped) and self.sums.trained():
             squares, is_finite = (value.numpy().item() for value in self._measure(gradients))
         squares, is_finite = self._agree(squares, is_finite)
         self._apply(gradients, tf.constant(is_finite), tf.constant(squares, "float32"))
-        self.stage.reset(large=True)
+        self.sums.reset(large=True)
 
     def _agree(self, squares: float, is_finite: bool) -> tuple[float, bool]:
         """Return the values of the whole model, and let the reducer know what other ranks request. Collective."""
@@ -161,7 +161,7 @@ class StageOptimizer:
         return float(values[2]), not values[3]
 
     def _trace_measure(self, gradients: list[Data] | None) -> tuple[Data, Data]:
-        gradients = self.stage.gradients() if gradients is None else gradients
+        gradients = self.sums.gradients() if gradients is None else gradients
         # As Keras does, each row of an embedding's gradient counts, also rows of the same word.
         values = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
         squares = tf.add_n([tf.reduce_sum(tf.square(tf.cast(value, "float64"))) for value in values])
@@ -169,7 +169,7 @@ class StageOptimizer:
 
     def _trace_apply(self, gradients: list[Data] | None, is_finite: Data, squares: Data) -> None:
         optimizer, inner = self.optimizer, inner_optimizer(self.optimizer)
-        gradients = self.stage.gradients() if gradients is None else gradients
+        gradients = self.sums.gradients() if gradients is None else gradients
         norm = tf.sqrt(squares)
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             norm /= optimizer.dynamic_scale.value
@@ -181,10 +181,10 @@ class StageOptimizer:
             if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
                 replaced.enter_context(_replaced(optimizer, "check_finite", lambda _: is_finite))
             if gradients:
-                optimizer.apply(gradients, self.stage.trained())
+                optimizer.apply(gradients, self.sums.trained())
             else:
                 _count_step(optimizer, is_finite)
-        self.stage.reset(large=False)
+        self.sums.reset(large=False)
 
 
 def _clip_by(norm: Data, limit: float) -> Callable[[Sequence[Data]], list[Data]]:
