@@ -164,8 +164,12 @@ class StageOptimizer:
         gradients = self.sums.gradients() if gradients is None else gradients
         # As Keras does, each row of an embedding's gradient counts, also rows of the same word.
         values = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
-        squares = tf.add_n([tf.reduce_sum(tf.square(tf.cast(value, "float64"))) for value in values])
-        return squares, tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in values])
+        squares, is_finite = tf.zeros((), "float64"), tf.constant(True)
+        for value in values:
+            with tf.control_dependencies([squares, is_finite]):  # one by one, for the memory of temporary arrays
+                squares += tf.reduce_sum(tf.square(tf.cast(value, "float64")))
+                is_finite &= tf.reduce_all(tf.math.is_finite(value))
+        return squares, is_finite
 
     def _trace_apply(self, gradients: list[Data] | None, is_finite: Data, squares: Data) -> None:
         optimizer, inner = self.optimizer, inner_optimizer(self.optimizer)
@@ -175,9 +179,12 @@ class StageOptimizer:
             norm /= optimizer.dynamic_scale.value
         elif optimizer.loss_scale_factor is not None:
             norm /= optimizer.loss_scale_factor
+        updates = _OneByOne(inner, _clip_factor(norm, inner.global_clipnorm) if inner.global_clipnorm else None)
         with ExitStack() as replaced:
+            replaced.enter_context(_replaced(inner, "update_step", updates.update))
+            replaced.enter_context(_replaced(inner, "_apply_weight_decay", updates.decay))
             if inner.global_clipnorm:
-                replaced.enter_context(_replaced(inner, "_clip_gradients", _clip_by(norm, inner.global_clipnorm)))
+                replaced.enter_context(_replaced(inner, "_clip_gradients", lambda gradients: gradients))
             if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
                 replaced.enter_context(_replaced(optimizer, "check_finite", lambda _: is_finite))
             if gradients:
@@ -187,14 +194,43 @@ class StageOptimizer:
         self.sums.reset(large=False)
 
 
-def _clip_by(norm: Data, limit: float) -> Callable[[Sequence[Data]], list[Data]]:
-    """Return Keras's clipping by the global norm, for a norm that is known."""
+class _OneByOne:
+    """The updates of a Keras optimizer, one after the other, so that temporary arrays of one weight exist at a time.
 
-    def clip(gradients: Sequence[Data]) -> list[Data]:
-        scale = limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)  # NaN if the norm is not finite
-        return [_scaled(gradient, scale) for gradient in gradients]
+    Args:
+        optimizer: The optimizer.
+        factor: What each gradient is multiplied with; None for nothing.
+    """
 
-    return clip
+    def __init__(self, optimizer: keras.optimizers.Optimizer, factor: Data | None) -> None:
+        self._update: Callable[..., None] = optimizer.update_step
+        self._decay: Callable[..., None] = optimizer._apply_weight_decay  # noqa: SLF001
+        self._factor = factor
+        self._previous: list[Data] = []
+
+    def update(self, gradient: Data, variable: Data, learning_rate: Data) -> None:
+        """Update a weight, as `update_step` of the optimizer does."""
+        with self._after_the_previous():
+            self._update(gradient if self._factor is None else _scaled(gradient, self._factor), variable, learning_rate)
+
+    def decay(self, variables: Sequence[Data]) -> None:
+        """Decay weights, as `_apply_weight_decay` of the optimizer does."""
+        for variable in variables:
+            with self._after_the_previous():
+                self._decay([variable])
+
+    @contextmanager
+    def _after_the_previous(self) -> Iterator[None]:
+        graph = tf.compat.v1.get_default_graph()
+        count = len(graph.get_operations())
+        with tf.control_dependencies(self._previous):
+            yield
+        self._previous = [tf.group(*graph.get_operations()[count:])]
+
+
+def _clip_factor(norm: Data, limit: float) -> Data:
+    """Return the factor of Keras's clipping by the global norm; NaN if the norm is not finite."""
+    return limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)
 
 
 def _scaled(gradient: Data, scale: Data) -> Data:
