@@ -55,7 +55,7 @@ def test_mixed_precision_equals_a_loop_of_the_same_micro_batches(precision, rank
     results = run_keras(ranks, PROGRAMS / "pipeline_precision.py", precision, 2).results()
     assert len(results) == ranks
     for result in results:
-        assert result["distance"] < 1e-4 < 1e-3 < result["change"]
+        assert result["distance"] < 2e-4 < 2e-3 < result["change"]  # the roundings of 16 bits differ
         assert result["state"] == result["expected state"]
         if precision == "mixed_float16":
             assert result["state"][0] < 9  # a step is skipped on all stages, or on none

@@ -34,24 +34,27 @@ def new_network():
     return branches()
 
 
-def gradients_of(model, samples):
-    """Return the gradients of some samples."""
-    inputs, targets = ([tf.constant(part[samples]) for part in parts] for parts in (x, y))
-    with tf.GradientTape() as tape:
-        loss = model.optimizer.scale_loss(model.compute_loss(inputs, targets, model(inputs, training=True)))
-    return [g.numpy() for g in tape.gradient(loss, model.trainable_weights)]
-
-
 def train_in_one_loop(model):
     """Train on the micro-batches of all replicas, one after the other."""
     model.optimizer.build(model.trainable_variables)
+
+    @tf.function(reduce_retracing=True)
+    def gradients_of(inputs, targets, weight):
+        with tf.GradientTape() as tape:
+            loss = weight * model.compute_loss(inputs, targets, model(inputs, training=True))
+            loss = model.optimizer.scale_loss(loss)
+        return tape.gradient(loss, [variable.value for variable in model.trainable_weights])
+
+    np.seterr(invalid="ignore")  # overflows
     for start in [*range(0, 48, BATCH)] * EPOCHS:
         total = [np.zeros(weight.shape, np.float32) for weight in model.trainable_weights]
         for replica in range(replicas):
             shard = np.arange(start + replica, start + BATCH, replicas)
             for samples in np.split(shard, np.cumsum(micro_batch_sizes(len(shard), MICRO_BATCHES))[:-1]):
-                for part, gradient in zip(total, gradients_of(model, samples), strict=True):
-                    np.add(part, gradient * np.float32(len(samples) / BATCH), out=part)
+                inputs, targets = ([tf.constant(part[samples]) for part in parts] for parts in (x, y))
+                weight = tf.constant(len(samples) / len(shard), "float32")
+                for part, gradient in zip(total, gradients_of(inputs, targets, weight), strict=True):
+                    np.add(part, gradient.numpy() * np.float32(len(shard) / BATCH), out=part)
         model.optimizer.apply([tf.constant(part) for part in total], model.trainable_weights)
 
 
