@@ -39,6 +39,7 @@ def test_replicas_keep_equal_weights(tmp_path, one_process, codec, largest_dista
     assert first["own"] != second["own"]
     for result in results:
         assert result["after a restart"] < 1e-6
+        assert result["after another cut"] < (largest_distance if not has_state else 0.5)
         assert bool(result["codec state"]) == has_state
         assert (codec == "none") == (distance(result, one_process) < 2e-5)
         assert distance(result, one_process) < largest_distance

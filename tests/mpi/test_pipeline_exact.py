@@ -50,14 +50,14 @@ def test_stages_equal_one_process(reference, ranks, stages, micro_batches, sched
 
 @thorough
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision_equals_a_loop_of_the_same_micro_batches(precision, ranks):
+@pytest.mark.parametrize(("precision", "rounding"), [("mixed_float16", 0.005), ("mixed_bfloat16", 0.03)])
+def test_mixed_precision_equals_a_loop_of_the_same_micro_batches(precision, rounding, ranks):
     results = run_keras(ranks, PROGRAMS / "pipeline_precision.py", precision, 2).results()
     assert len(results) == ranks
     for result in results:
-        assert result["distance"] < 2e-4 < 2e-3 < result["change"]  # the roundings of 16 bits differ
+        assert result["relative distance"] < rounding
         assert result["state"] == result["expected state"]
         if precision == "mixed_float16":
-            assert result["state"][0] < 9  # a step is skipped on all stages, or on none
+            assert 1 < result["state"][0] < 9  # a step is skipped on all stages, or on none
         else:
             assert result["state"] == [9, 1.0]

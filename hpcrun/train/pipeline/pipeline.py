@@ -54,6 +54,7 @@ class Pipeline:
 
     Attributes:
         layout: This rank's place.
+        cuts: The numbers of calls before each stage but the first.
         service: The service that fetches variables of other stages.
 
     Raises:
@@ -123,7 +124,7 @@ class Pipeline:
         parts = self.layout.replica.size * micro_batches
         size = DEFAULT_MICRO_BATCH_SIZE if batch_size is None else max(1, batch_size // parts)
         costs = on_rank_0("the plan of the pipeline", lambda: measure(self._graph, size))
-        return describe(self._graph, self._cuts, costs, (micro_batches, size, self.schedule), recompute=self.recompute)
+        return describe(self._graph, self.cuts, costs, (micro_batches, size, self.schedule), recompute=self.recompute)
 
     def broadcast(self) -> None:
         """Let the replicas have the weights of the first one, each stage for itself. Collective.
@@ -167,11 +168,11 @@ class Pipeline:
         def measure_on_rank_0(graph: Graph) -> Costs:
             return on_rank_0("the times of the layers", lambda: measure(graph, DEFAULT_MICRO_BATCH_SIZE))
 
-        self._graph, self._cuts = choose_cuts(trace_model(self.model), stages, measure_on_rank_0)
+        self._graph, self.cuts = choose_cuts(trace_model(self.model), stages, measure_on_rank_0)
 
     def _place_variables(self) -> None:
         """Give this stage's variables their values, those of rank 0 if they have any, and release the others."""
-        for number, (start, end) in enumerate(stage_ranges(self._cuts, len(self._graph.calls))):
+        for number, (start, end) in enumerate(stage_ranges(self.cuts, len(self._graph.calls))):
             self._stage_of |= {id(v): number for call in self._graph.calls[start:end] for v in call.variables}
         variables = self.model.variables
         lazy = [is_lazy(variable) for variable in variables]
@@ -195,7 +196,7 @@ class Pipeline:
         self.service.add(variables, stages)
 
     def _part(self) -> StagePart:
-        start, end = stage_ranges(self._cuts, len(self._graph.calls))[self.layout.stage]
+        start, end = stage_ranges(self.cuts, len(self._graph.calls))[self.layout.stage]
         calls = self._graph.calls[start:end]
         own = {id(variable) for call in calls for variable in call.variables}
         return StagePart(
@@ -217,7 +218,7 @@ class Pipeline:
 
     def _announce(self) -> None:
         if world().rank == 0:
-            ranges = stage_ranges(self._cuts, len(self._graph.calls))
+            ranges = stage_ranges(self.cuts, len(self._graph.calls))
             names = [f"{self._graph.calls[start].name} to {self._graph.calls[end - 1].name}" for start, end in ranges]
             print_line(
                 f"{self.layout.stages} stages, {pluralize(self.layout.replica.size, 'replica')}, "
