@@ -1,5 +1,6 @@
 """Plans of pipeline stages, of models with and without memory for their weights."""
 
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -95,9 +96,46 @@ def test_models_with_steps_of_their_own_are_refused():
         hpcrun.train.plan(model, 2)
 
 
-def test_a_lambda_with_hidden_state_is_refused():
-    inputs = keras.Input((2,))
+class Holder:
     scale = keras.Variable(2.0, name="scale")
-    hidden = layers.Lambda(lambda x: x * scale, name="hidden")(layers.Dense(2)(inputs))
+
+
+def scaled(x, scale=Holder.scale):
+    return x * scale
+
+
+def scaled_by_another_function(x):
+    return scaled(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (lambda x, scale=Holder.scale: x * scale, {}),
+        (lambda x: x * Holder.scale, {}),
+        (lambda x: next(part * Holder.scale for part in [x]), {}),
+        (scaled_by_another_function, {}),
+        (partial(lambda x, by: x * by, by=Holder.scale), {}),
+        (lambda x, by: x * by, {"by": Holder.scale}),
+    ],
+    ids=["default", "attribute", "inner function", "another function", "partial", "arguments"],
+)
+def test_a_lambda_with_hidden_state_is_refused(function, arguments):
+    inputs = keras.Input((2,))
+    hidden = layers.Lambda(function, arguments=arguments, name="hidden")(layers.Dense(2)(inputs))
     with pytest.raises(HpcrunError, match="'hidden' uses the variable 'scale'"):
         hpcrun.train.plan(keras.Model(inputs, hidden), 2)
+
+
+def test_a_lambda_with_a_layer_is_refused_and_one_without_state_is_not():
+    inputs, dense = keras.Input((2,)), layers.Dense(2, name="inside")
+    stateless = layers.Lambda(lambda x: 2 * keras.ops.relu(x))(layers.Dense(2)(inputs))
+    assert len(hpcrun.train.plan(keras.Model(inputs, stateless), 2).stages) == 2
+    hidden = layers.Lambda(lambda x: dense(x), name="hidden")(stateless)  # noqa: PLW0108
+    with pytest.raises(HpcrunError, match="'hidden' uses the layer 'inside'"):
+        hpcrun.train.plan(keras.Model(inputs, hidden), 2)
+
+
+def test_only_models_have_plans():
+    with pytest.raises(HpcrunError, match=r"hpcrun.train.plan got keras\..*Dense, which is not a model"):
+        hpcrun.train.plan(layers.Dense(2), 2)
