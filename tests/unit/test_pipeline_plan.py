@@ -63,12 +63,12 @@ def test_measured_cuts_are_close_to_the_best():
 
     plan = hpcrun.train.plan(model, 3, micro_batches=4, batch_size=64)
     graph = trace_model(model)
-    costs = measure(graph, 16)
-    seconds = [sum(pair) for pair in zip(costs.forward, costs.backward, strict=True)]
+    measured = [measure(graph, 16) for _ in range(2)]  # the shorter times are those on a less busy machine
+    seconds = np.min([np.add(costs.forward, costs.backward) for costs in measured], axis=0)
     names = [call.name for call in graph.calls]
     chosen = [names.index(stage.last) + 1 for stage in plan.stages[:-1]]
     best = min(max(balance(cuts, seconds)) for cuts in combinations(allowed_cuts(graph), 2))
-    assert max(balance(chosen, seconds)) < 1.5 * best  # the times are measured twice, on a busy machine
+    assert max(balance(chosen, seconds)) < 1.15 * best
 
 
 @pytest.mark.parametrize(
