@@ -21,7 +21,7 @@ from benchmarks.training.launch import Launcher, launch_on_this_host  # noqa: E4
 from hpcrun.train.pipeline.schedule import bubble, held_micro_batches  # noqa: E402
 
 LAYERS, LAYER_SECONDS, MICRO_BATCHES = 8, 0.03, 8
-MEMORY_WIDTH, MEMORY_LAYERS, MEMORY_BATCH = 4096, 8, 64
+MEMORY_WIDTH, MEMORY_LAYERS, MEMORY_BATCH = 2048, 32, 64  # updates need temporary arrays of one layer
 
 
 def torch_launcher() -> Launcher | None:

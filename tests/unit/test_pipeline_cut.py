@@ -107,7 +107,7 @@ def test_too_many_stages_are_refused_with_the_shared_layer():
 
 
 def test_a_tied_embedding_is_refused_with_both_layers():
-    class Logits(layers.Layer):
+    class Logits(keras.layers.Layer):
         def __init__(self, embedding):
             super().__init__(name="logits")
             self.embedding = embedding

@@ -45,10 +45,10 @@ def _parts(value: object, names: frozenset[str]) -> Iterator[tuple[object, froze
         value: Any value.
         names: The names that the function uses by which this value is reached.
     """
-    parts: list[object] = []
     if isinstance(value, FunctionType | ModuleType) and _is_of_a_library(value):
-        pass
-    elif isinstance(value, FunctionType):
+        return
+    parts: list[object]
+    if isinstance(value, FunctionType):
         names = frozenset(_names(value.__code__))
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != type(cell)()]
         used = [value.__globals__[name] for name in names if name in value.__globals__]
@@ -62,7 +62,7 @@ def _parts(value: object, names: frozenset[str]) -> Iterator[tuple[object, froze
     else:
         attributes = getattr(value, "__dict__", {})
         parts = [attributes[name] for name in names if name in attributes]
-    return ((part, names) for part in parts)
+    yield from ((part, names) for part in parts)
 
 
 def _is_of_a_library(value: FunctionType | ModuleType) -> bool:

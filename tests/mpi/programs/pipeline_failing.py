@@ -16,7 +16,7 @@ hpcrun.train.init()
 x = np.ones((32, 4), np.float32)
 
 
-calls = []
+calls: list[np.ndarray] = []
 
 
 def disturb(x):
