@@ -2,9 +2,11 @@
 
     mpiexec -n 4 python benchmarks/training/pipeline_steps.py --stages 4 --micro-batches 8 --work sleep --rounds 10
 
-Rank 0 prints one line of JSON: seconds of each step, and each rank's peak memory in bytes above that before the model.
-The layers of `--work dense` are matrix products. Those of `--work sleep` sleep instead of computing, so that stages run
-at the same time on a machine with fewer cores than stages, as on accelerators of their own.
+Rank 0 prints one line of JSON: seconds of each step, and each rank's peak memory in bytes in three phases (building and
+compiling the model, the first step, later steps). The memory is that above the memory after the training of the same
+layers with 8 units, so that TensorFlow, its threads, MPI's buffers and the traced functions do not count. The layers of
+`--work dense` are matrix products. Those of `--work sleep` sleep instead of computing, so that stages run at the same
+time on a machine with fewer cores than stages, as on accelerators of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import numpy as np
 import hpcrun.train
 
 PAGE_BYTES = resource.getpagesize()
+SMALL_WIDTH = 8
 
 
 def used_bytes() -> int:
@@ -33,12 +36,22 @@ def used_bytes() -> int:
 
 
 class PeakMemory(threading.Thread):
-    """A thread that records the largest resident memory, in bytes above that at its start."""
+    """A thread that records the largest resident memory, in bytes above that at its start.
+
+    Attributes:
+        phases: The peaks of the phases that have ended.
+    """
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.start_bytes, self.peak_bytes = used_bytes(), 0
+        self.phases: list[int] = []
         self.start()
+
+    def end_phase(self) -> None:
+        """Begin the next phase."""
+        self.phases.append(self.peak_bytes)
+        self.peak_bytes = 0
 
     def run(self) -> None:
         """Look at the memory every 2 ms."""
@@ -76,17 +89,17 @@ def sleeping_layer(seconds: float) -> Any:
     return Sleep
 
 
-def make_model(options: argparse.Namespace) -> Any:
+def make_model(options: argparse.Namespace, width: int) -> Any:
     """Return a model of equal layers."""
     import keras
 
-    layers: list[Any] = [keras.Input((options.width,))]
+    layers: list[Any] = [keras.Input((width,))]
     if options.work == "sleep":
         sleep = sleeping_layer(options.seconds)
         layers += [sleep(name=f"layer{number}") for number in range(options.layers)]
     else:
         layers += [
-            keras.layers.Dense(options.width, activation="relu", use_bias=False, name=f"layer{number}")
+            keras.layers.Dense(width, activation="relu", use_bias=False, name=f"layer{number}")
             for number in range(options.layers)
         ]
     return keras.Sequential(layers)
@@ -105,13 +118,23 @@ def main() -> None:
     options = parser.parse_args()
 
     hpcrun.train.init()
+    if options.work == "dense":
+        train(options, SMALL_WIDTH, PeakMemory())
+    memory = PeakMemory()
+    seconds, weight_bytes = train(options, options.width, memory)
+    peaks = hpcrun.train.comm().allgather(memory.phases)
+    if hpcrun.train.is_chief():
+        print(json.dumps({"seconds": seconds[2:], "peaks": peaks, "weight_bytes": weight_bytes}), flush=True)
+
+
+def train(options: argparse.Namespace, width: int, memory: PeakMemory) -> tuple[list[float], int]:
+    """Train a model; return the seconds of each step, and the bytes of the weights."""
     import keras
 
     keras.utils.set_random_seed(1)
-    x = np.random.default_rng(0).normal(size=(options.batch, options.width)).astype("float32")
-    memory = PeakMemory()
+    x = np.random.default_rng(0).normal(size=(options.batch, width)).astype("float32")
     with hpcrun.train.lazy_weights():
-        keras_model = make_model(options)
+        keras_model = make_model(options, width)
     per_stage = options.layers // options.stages
     ends = [f"layer{per_stage * number - 1}" for number in range(1, options.stages)]
     model = hpcrun.train.Model(
@@ -130,12 +153,13 @@ def main() -> None:
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
             seconds.append(time.perf_counter() - self.start)
+            if len(seconds) == 1:
+                memory.end_phase()
 
+    memory.end_phase()
     model.fit(x, x, batch_size=options.batch, epochs=options.rounds + 2, verbose=0, callbacks=[Timer()])
-    peaks = hpcrun.train.comm().allgather(memory.peak_bytes)
-    weight_bytes = 4 * sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
-    if hpcrun.train.is_chief():
-        print(json.dumps({"seconds": seconds[2:], "peaks": peaks, "weight_bytes": weight_bytes}), flush=True)
+    memory.end_phase()
+    return seconds, 4 * sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
 
 
 if __name__ == "__main__":

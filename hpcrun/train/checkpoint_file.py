@@ -172,7 +172,7 @@ def restore_model(
                 hint="remove it to train from the start",
             )
         pipeline = model.training_state.pipeline
-        with pipeline.writing() if pipeline else nullcontext():
+        with pipeline.service.writing() if pipeline else nullcontext():
             for i, variable in enumerate(_variables(model)):
                 assign(variable, arrays[f"variable/{i}"])
     broadcast(model)

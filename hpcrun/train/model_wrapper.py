@@ -111,7 +111,7 @@ class ModelWrapper:
         pipeline = self.keras_model.training_state.pipeline
         if world().rank == 0:
             try:
-                with pipeline.writing() if pipeline else nullcontext():
+                with pipeline.service.writing() if pipeline else nullcontext():
                     change()
             except Exception as exception:
                 if world().size == 1:

@@ -25,8 +25,8 @@ def rank_state(model: keras.Model) -> RankState:
     """Return the state of this rank that differs between ranks, by kind.
 
     The kinds of state are metrics, variables (moving statistics, seeds), PyTorch's random generators, and the state
-    of each allreduce of gradients; with pipeline stages, also their number and the positions of the variables among
-    those of the whole model.
+    of each allreduce of gradients; with pipeline stages, also the cuts and the positions of the variables among those
+    of the whole model.
     """
     state = {
         "metrics": [array_of(v) for v in model.metrics_variables],
@@ -35,7 +35,7 @@ def rank_state(model: keras.Model) -> RankState:
     }
     if pipeline := model.training_state.pipeline:
         positions = [i for i, v in enumerate(model.non_trainable_variables) if not isinstance(v, AbsentVariable)]
-        state |= {"stages": [np.array(pipeline.layout.stages)], "positions": [np.array(positions, int)]}
+        state |= {"cuts": [np.array(pipeline.cuts, int)], "positions": [np.array(positions, int)]}
     reducers = model.training_state.reducers
     for number, reducer in enumerate(reducers):
         state[f"reducer {number}"] = reducer.allreduce.state()
@@ -45,9 +45,10 @@ def rank_state(model: keras.Model) -> RankState:
 
 
 def restore_rank_state(model: keras.Model, arrays: Mapping[str, Array]) -> list[Array]:
-    """Restore the state of each rank, or an equivalent state if the number of ranks or stages has changed. Collective.
+    """Restore the state of each rank, or an equivalent state if the ranks or stages have changed. Collective.
 
-    If the number of stages has changed, gradients lose the rounding errors that a codec has kept.
+    If the stages have changed, which measured times may also do, gradients lose the rounding errors that a codec has
+    kept.
 
     Args:
         model: The model, changed in place.
@@ -60,10 +61,10 @@ def restore_rank_state(model: keras.Model, arrays: Mapping[str, Array]) -> list[
     rank_states: list[RankState] = _read_rank_states(arrays) if this_rank.rank == 0 else []
     if this_rank.size > 1:
         rank_states = this_rank.comm.bcast(rank_states)
-    layout = model.training_state.pipeline.layout if model.training_state.pipeline else None
-    stage, stages = (layout.stage, layout.stages) if layout else (0, 1)
-    has_same_stages = stages == (int(rank_states[0]["stages"][0]) if "stages" in rank_states[0] else 1)
-    peers = rank_states[stage::stages]  # the ranks with the same weights
+    pipeline = model.training_state.pipeline
+    stage, cuts = (pipeline.layout.stage, pipeline.cuts) if pipeline else (0, [])
+    has_same_stages = cuts == (rank_states[0]["cuts"][0].tolist() if "cuts" in rank_states[0] else [])
+    peers = rank_states[stage :: len(cuts) + 1]  # the ranks with the same weights
     for number, reducer in enumerate(model.training_state.reducers if has_same_stages else ()):
         if reducer.codec == AUTO and (choices := peers[0].get(f"codec {number}")):
             reducer.use_codec(Choice(*map(str, choices[0])))

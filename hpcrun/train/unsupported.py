@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 _LOSSES_OF_WHOLE_BATCH = {"circle", "dice", "tversky"}
 
 
-def check_is_model(model: object) -> None:
+def check_is_model(model: object, function: str = "hpcrun.train.Model") -> None:
     """Raise an error for objects that are not Keras models.
+
+    Args:
+        model: The argument of a function.
+        function: The name of the function.
 
     Raises:
         HpcrunError: The object is, for example, a layer, a class, or a model of the package tf_keras.
@@ -25,8 +29,8 @@ def check_is_model(model: object) -> None:
     if not isinstance(model, keras.Model):
         cls = model if isinstance(model, type) else type(model)
         raise HpcrunError(
-            f"hpcrun.train.Model got {cls.__module__}.{cls.__qualname__}, which is not a model of Keras 3",
-            hint="give a keras.Model: hpcrun.train.Model(keras.Sequential([...])), not of tf_keras",
+            f"{function} got {cls.__module__}.{cls.__qualname__}, which is not a model of Keras 3",
+            hint=f"give a keras.Model: {function}(keras.Sequential([...])), not of tf_keras",
         )
 
 

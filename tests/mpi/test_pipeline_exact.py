@@ -46,3 +46,18 @@ def test_stages_equal_one_process(reference, ranks, stages, micro_batches, sched
         assert {case: distance for case, distance in result["distances"].items() if not distance < 2e-5} == {}
         assert {case: distance for case, distance in result["logs"].items() if not distance < 2e-5} == {}
         assert all(kept < total for kept, total in result["kept"].values())  # no rank has the whole model
+
+
+@thorough
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(("precision", "rounding"), [("mixed_float16", 0.005), ("mixed_bfloat16", 0.03)])
+def test_mixed_precision_equals_a_loop_of_the_same_micro_batches(precision, rounding, ranks):
+    results = run_keras(ranks, PROGRAMS / "pipeline_precision.py", precision, 2).results()
+    assert len(results) == ranks
+    for result in results:
+        assert result["relative distance"] < rounding
+        assert result["state"] == result["expected state"]
+        if precision == "mixed_float16":
+            assert 1 < result["state"][0] < 9  # a step is skipped on all stages, or on none
+        else:
+            assert result["state"] == [9, 1.0]

@@ -106,6 +106,21 @@ def test_too_many_stages_are_refused_with_the_shared_layer():
         require_cuts(graph, 2)
 
 
+def test_a_tied_embedding_is_refused_with_both_layers():
+    class Logits(keras.layers.Layer):
+        def __init__(self, embedding):
+            super().__init__(name="logits")
+            self.embedding = embedding
+
+        def call(self, x):
+            return keras.ops.matmul(x, keras.ops.transpose(self.embedding.embeddings))
+
+    words, embedding = keras.Input((5,), dtype="int32"), layers.Embedding(20, 8, name="words")
+    graph = trace_model(keras.Model(words, Logits(embedding)(layers.Dense(8)(embedding(words)))))
+    with pytest.raises(HpcrunError, match="not into 2: 'words' and 'logits' must stay in one stage"):
+        require_cuts(graph, 2)
+
+
 def test_names_choose_the_cuts():
     graph = trace_model(branching_model())
     names = [call.name for call in graph.calls]

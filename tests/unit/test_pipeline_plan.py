@@ -1,5 +1,6 @@
 """Plans of pipeline stages, of models with and without memory for their weights."""
 
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -62,12 +63,12 @@ def test_measured_cuts_are_close_to_the_best():
 
     plan = hpcrun.train.plan(model, 3, micro_batches=4, batch_size=64)
     graph = trace_model(model)
-    costs = measure(graph, 16)
-    seconds = [sum(pair) for pair in zip(costs.forward, costs.backward, strict=True)]
+    measured = [measure(graph, 16) for _ in range(2)]  # the shorter times are those on a less busy machine
+    seconds = np.min([np.add(costs.forward, costs.backward) for costs in measured], axis=0)
     names = [call.name for call in graph.calls]
     chosen = [names.index(stage.last) + 1 for stage in plan.stages[:-1]]
     best = min(max(balance(cuts, seconds)) for cuts in combinations(allowed_cuts(graph), 2))
-    assert max(balance(chosen, seconds)) < 1.5 * best  # the times are measured twice, on a busy machine
+    assert max(balance(chosen, seconds)) < 1.15 * best
 
 
 @pytest.mark.parametrize(
@@ -95,9 +96,46 @@ def test_models_with_steps_of_their_own_are_refused():
         hpcrun.train.plan(model, 2)
 
 
-def test_a_lambda_with_hidden_state_is_refused():
-    inputs = keras.Input((2,))
+class Holder:
     scale = keras.Variable(2.0, name="scale")
-    hidden = layers.Lambda(lambda x: x * scale, name="hidden")(layers.Dense(2)(inputs))
+
+
+def scaled(x, scale=Holder.scale):
+    return x * scale
+
+
+def scaled_by_another_function(x):
+    return scaled(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (lambda x, scale=Holder.scale: x * scale, {}),
+        (lambda x: x * Holder.scale, {}),
+        (lambda x: next(part * Holder.scale for part in [x]), {}),
+        (scaled_by_another_function, {}),
+        (partial(lambda x, by: x * by, by=Holder.scale), {}),
+        (lambda x, by: x * by, {"by": Holder.scale}),
+    ],
+    ids=["default", "attribute", "inner function", "another function", "partial", "arguments"],
+)
+def test_a_lambda_with_hidden_state_is_refused(function, arguments):
+    inputs = keras.Input((2,))
+    hidden = layers.Lambda(function, arguments=arguments, name="hidden")(layers.Dense(2)(inputs))
     with pytest.raises(HpcrunError, match="'hidden' uses the variable 'scale'"):
         hpcrun.train.plan(keras.Model(inputs, hidden), 2)
+
+
+def test_a_lambda_with_a_layer_is_refused_and_one_without_state_is_not():
+    inputs, dense = keras.Input((2,)), layers.Dense(2, name="inside")
+    stateless = layers.Lambda(lambda x: 2 * keras.ops.relu(x))(layers.Dense(2)(inputs))
+    assert len(hpcrun.train.plan(keras.Model(inputs, stateless), 2).stages) == 2
+    hidden = layers.Lambda(lambda x: dense(x), name="hidden")(stateless)  # noqa: PLW0108
+    with pytest.raises(HpcrunError, match="'hidden' uses the layer 'inside'"):
+        hpcrun.train.plan(keras.Model(inputs, hidden), 2)
+
+
+def test_only_models_have_plans():
+    with pytest.raises(HpcrunError, match=r"hpcrun.train.plan got keras\..*Dense, which is not a model"):
+        hpcrun.train.plan(layers.Dense(2), 2)

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hpcrun.run.job import read_number
-from hpcrun.train.gradients.allreduce import bytes_sent, call_blocking, call_polling, poll
+from hpcrun.train.gradients.allreduce import POLL_SECONDS, bytes_sent, call_blocking, call_polling
 from hpcrun.train.gradients.buffers import select_values
 from hpcrun.train.gradients.layerwise import LayerwiseAllReduce
 from hpcrun.train.gradients.packing import WORD_BITS, values_per_word
 from hpcrun.train.gradients.ternary_codes import TILE_BYTES, load_codes, packed_size
+from hpcrun.train.ranks.polling import poll
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -218,7 +219,7 @@ class TernaryAllReduce(LayerwiseAllReduce):
             while completed < len(requests) and requests[completed].Test():  # MPI sends while it is called
                 completed += 1
         for message, request in zip(memory.messages, requests, strict=True):
-            poll(request) if self.call is call_polling else request.Wait()
+            poll(request.Test, POLL_SECONDS) if self.call is call_polling else request.Wait()
             incoming, first = memory.incoming_of(message), message[0].codes.start
             for layer, values, codes in message:
                 if np.isfinite(source.scales[layer]):

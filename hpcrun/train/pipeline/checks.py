@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import keras
-from keras.src.models.functional import Functional
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.pipeline.graph import functional_of
+from hpcrun.train.pipeline.hidden_state import find_hidden_state
 from hpcrun.train.pipeline.schedule import SCHEDULES
-
-if TYPE_CHECKING:
-    from hpcrun.train.types import Keras
 
 _METHODS = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics")
 _OPTIMIZERS = ("MultiOptimizer", "ScheduleFreeAdamW")
@@ -54,7 +49,7 @@ def check_pipeline_model(model: keras.Model) -> None:
     if functional_of(model) is None:
         return  # `trace_model` names the reason
     for layer in model._flatten_layers(include_self=False):  # noqa: SLF001
-        if isinstance(layer, keras.layers.Lambda) and (state := _hidden_state(layer.function)):
+        if isinstance(layer, keras.layers.Lambda) and (state := find_hidden_state((layer.function, layer.arguments))):
             raise HpcrunError(
                 f"the Lambda layer {layer.name!r} uses {state}, which no stage would train",
                 hint="write a keras.layers.Layer that has it as an attribute",
@@ -89,17 +84,3 @@ def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
             f"pipeline stages do not support the optimizer {type(inner).__name__}",
             hint="use another one, such as keras.optimizers.AdamW",
         )
-
-
-def _hidden_state(function: Keras) -> str:
-    """Return a description of the variable or layer that a function uses from outside; empty if none."""
-    code = getattr(function, "__code__", None)
-    cells = [cell.cell_contents for cell in function.__closure__ or ()] if code else []
-    values = [*cells, *(function.__globals__.get(name) for name in code.co_names)] if code else []
-    for value in values:
-        for item in keras.tree.flatten(value) if isinstance(value, list | tuple | dict) else [value]:
-            if isinstance(item, keras.Variable):
-                return f"the variable {item.name!r}"
-            if isinstance(item, keras.layers.Layer | Functional) and item.variables:
-                return f"the layer {item.name!r}"
-    return ""

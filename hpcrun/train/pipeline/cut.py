@@ -45,13 +45,14 @@ def allowed_cuts(graph: Graph) -> list[int]:
 
 
 def _spans(graph: Graph) -> dict[int, str]:
-    """Return the positions that are not allowed, with the name of a layer that each would tear apart."""
+    """Return the positions that are not allowed, with the layers that each would tear apart."""
     first_uses: dict[int, int] = {}
     spans: dict[int, str] = {}
     for number, call in enumerate(graph.calls):
         for variable in call.variables:
             first = first_uses.setdefault(id(variable), number)
-            spans.update({position: spans.get(position, call.name) for position in range(first + 1, number + 1)})
+            names = " and ".join(map(repr, dict.fromkeys((graph.calls[first].name, call.name))))
+            spans.update({position: spans.get(position, names) for position in range(first + 1, number + 1)})
     return spans
 
 
@@ -125,7 +126,7 @@ def require_cuts(graph: Graph, stages: int) -> list[int]:
     allowed = allowed_cuts(graph)
     if len(allowed) < stages - 1:
         shared = sorted(set(_spans(graph).values()))
-        reason = f": {', '.join(map(repr, shared[:3]))} must stay in one stage" if shared else ""
+        reason = f": {', '.join(shared[:3])} must stay in one stage" if shared else ""
         raise HpcrunError(
             f"the model {graph.model.name!r} has {pluralize(len(graph.calls), 'layer')}, which can be cut into "
             f"{pluralize(len(allowed) + 1, 'stage')}, not into {stages}{reason}",
@@ -159,7 +160,7 @@ def cuts_after(graph: Graph, names: Sequence[str]) -> list[int]:
             torn = _spans(graph).get(numbers[-1])
             raise HpcrunError(
                 f"stages cuts after {name!r}, "
-                + (f"and the weights of {torn!r} are used on both sides" if torn else "the last layer"),
+                + (f"and the weights of {torn} are used on both sides" if torn else "the last layer"),
                 hint="name the last layer of each stage but the last",
             )
         cuts.append(numbers[-1])
@@ -205,5 +206,5 @@ def apply_marks(graph: Graph) -> tuple[Graph, list[int]]:
     cuts = [sum(stage < end for stage in stage_of_call) for end in range(1, max(stage_of_call) + 1)]
     for cut in cuts:
         if torn := _spans(graph).get(cut):
-            raise HpcrunError(f"the weights of {torn!r} are on two stages", hint="call it on one stage")
+            raise HpcrunError(f"the weights of {torn} are on two stages", hint="call it on one stage")
     return graph, cuts

@@ -44,6 +44,15 @@ class Layout:
         """Return the rank of a stage in this replica."""
         return self.replica.rank * self.stages + stage
 
+    def ranks_of(self, stage: int) -> range:
+        """Return the ranks of a stage in all replicas."""
+        return range(stage, self.replica.size * self.stages, self.stages)
+
+    def describe(self, rank: int) -> str:
+        """Return the stage of a rank, and its replica if there are several, for messages."""
+        replica, stage = divmod(rank, self.stages)
+        return f"stage {stage} of {self.stages}" + (f", replica {replica}" if self.replica.size > 1 else "")
+
 
 def create_layout(stages: int) -> Layout:
     """Divide the ranks into replicas. Collective.

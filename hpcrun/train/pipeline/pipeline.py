@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpcrun.errors import HpcrunError, pluralize
 from hpcrun.run.job import print_line
+from hpcrun.run.script_position import format_ranks
 from hpcrun.run.waiting import waiting
 from hpcrun.train.gradients.virtual_workers import count_workers
 from hpcrun.train.pipeline.absent import present
@@ -26,10 +26,11 @@ from hpcrun.train.pipeline.steps import StageSteps, make_functions
 from hpcrun.train.pipeline.tensorflow_stage import StagePart, TensorFlowStage
 from hpcrun.train.pipeline.variable_service import VariableService
 from hpcrun.train.ranks.collectives import checked_allgather, checked_barrier, on_rank_0
+from hpcrun.train.ranks.roles import set_roles
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import keras
 
@@ -53,6 +54,7 @@ class Pipeline:
 
     Attributes:
         layout: This rank's place.
+        cuts: The numbers of calls before each stage but the first.
         service: The service that fetches variables of other stages.
 
     Raises:
@@ -86,6 +88,7 @@ class Pipeline:
         self._place_variables()
         stage = TensorFlowStage(self._part(), recompute=recompute)
         self.steps = StageSteps(self.layout, stage, Messages(self.layout), micro_batches, schedule)
+        set_roles(self.layout.describe, lambda: self.steps.last_activity)
         make_functions(model, self.steps)
         save_on_disk(model)
         self._optimizer: keras.optimizers.Optimizer | None = None
@@ -107,7 +110,7 @@ class Pipeline:
         if model.optimizer is not self._optimizer:
             check_optimizer(model.optimizer)
             self._optimizer = build_optimizer(model, self._stage_of, self.service)
-            self.steps.optimizer = StageOptimizer(self.layout, self._optimizer, self.steps.stage)
+            self.steps.optimizer = StageOptimizer(self.layout, self._optimizer, self.steps.stage.sums)
         self.steps.stage.compile()
         return [self.steps.optimizer.reducer]
 
@@ -121,7 +124,7 @@ class Pipeline:
         parts = self.layout.replica.size * micro_batches
         size = DEFAULT_MICRO_BATCH_SIZE if batch_size is None else max(1, batch_size // parts)
         costs = on_rank_0("the plan of the pipeline", lambda: measure(self._graph, size))
-        return describe(self._graph, self._cuts, costs, (micro_batches, size, self.schedule), recompute=self.recompute)
+        return describe(self._graph, self.cuts, costs, (micro_batches, size, self.schedule), recompute=self.recompute)
 
     def broadcast(self) -> None:
         """Let the replicas have the weights of the first one, each stage for itself. Collective.
@@ -159,23 +162,17 @@ class Pipeline:
         self.layout.pipeline.Allreduce(values, total)
         return total
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Context manager in which rank 0 assigns the variables of all stages."""
-        with self.service.writing():
-            yield
-
     def _choose_stages(self, stages: int | Sequence[str]) -> None:
         """Cut the model on rank 0, as the others may measure other times. Collective."""
 
         def measure_on_rank_0(graph: Graph) -> Costs:
             return on_rank_0("the times of the layers", lambda: measure(graph, DEFAULT_MICRO_BATCH_SIZE))
 
-        self._graph, self._cuts = choose_cuts(trace_model(self.model), stages, measure_on_rank_0)
+        self._graph, self.cuts = choose_cuts(trace_model(self.model), stages, measure_on_rank_0)
 
     def _place_variables(self) -> None:
         """Give this stage's variables their values, those of rank 0 if they have any, and release the others."""
-        for number, (start, end) in enumerate(stage_ranges(self._cuts, len(self._graph.calls))):
+        for number, (start, end) in enumerate(stage_ranges(self.cuts, len(self._graph.calls))):
             self._stage_of |= {id(v): number for call in self._graph.calls[start:end] for v in call.variables}
         variables = self.model.variables
         lazy = [is_lazy(variable) for variable in variables]
@@ -199,7 +196,7 @@ class Pipeline:
         self.service.add(variables, stages)
 
     def _part(self) -> StagePart:
-        start, end = stage_ranges(self._cuts, len(self._graph.calls))[self.layout.stage]
+        start, end = stage_ranges(self.cuts, len(self._graph.calls))[self.layout.stage]
         calls = self._graph.calls[start:end]
         own = {id(variable) for call in calls for variable in call.variables}
         return StagePart(
@@ -221,10 +218,13 @@ class Pipeline:
 
     def _announce(self) -> None:
         if world().rank == 0:
-            ranges = stage_ranges(self._cuts, len(self._graph.calls))
+            ranges = stage_ranges(self.cuts, len(self._graph.calls))
             names = [f"{self._graph.calls[start].name} to {self._graph.calls[end - 1].name}" for start, end in ranges]
             print_line(
                 f"{self.layout.stages} stages, {pluralize(self.layout.replica.size, 'replica')}, "
                 f"{self.steps.micro_batches} micro-batches ({self.schedule}): "
-                + "; ".join(f"stage {number}: {text}" for number, text in enumerate(names))
+                + "; ".join(
+                    f"stage {number} ({format_ranks(self.layout.ranks_of(number))}): {text}"
+                    for number, text in enumerate(names)
+                )
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, pluralize
 from hpcrun.frozen import frozen
 from hpcrun.train.pipeline.checks import check_pipeline_model, check_settings
 from hpcrun.train.pipeline.cut import (
@@ -20,6 +20,7 @@ from hpcrun.train.pipeline.cut import (
 from hpcrun.train.pipeline.graph import Graph, trace_model
 from hpcrun.train.pipeline.measurement import measure, tensor_bytes
 from hpcrun.train.pipeline.schedule import held_micro_batches, step_seconds
+from hpcrun.train.unsupported import check_is_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -94,7 +95,7 @@ class Plan:
             for row in (header, *rows)
         ]
         lines.append(
-            f"{self.schedule}, {self.micro_batches} micro-batches of {self.micro_batch_size} samples: "
+            f"{self.schedule}, {self.micro_batches} micro-batches of {pluralize(self.micro_batch_size, 'sample')}: "
             f"the ranks compute {self.efficiency:.0%} of the time"
         )
         return "\n".join(lines)
@@ -122,9 +123,10 @@ def plan(
         replicas: Number of replicas of the pipeline.
 
     Raises:
-        HpcrunError: The model cannot be cut into these stages.
+        HpcrunError: The model is no Keras model, or cannot be cut into these stages.
     """
     model = getattr(model, "keras_model", model)
+    check_is_model(model, "hpcrun.train.plan")
     count = count_stages(stages)
     micro_batches = 2 * count if micro_batches is None else micro_batches
     check_settings(micro_batches, schedule)

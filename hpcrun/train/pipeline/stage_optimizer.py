@@ -29,8 +29,8 @@ from hpcrun.train.ranks.world import world
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from hpcrun.train.pipeline.gradient_sums import GradientSums
     from hpcrun.train.pipeline.layout import Layout
-    from hpcrun.train.pipeline.tensorflow_stage import TensorFlowStage
     from hpcrun.train.pipeline.variable_service import VariableService
     from hpcrun.train.types import Data, Keras
 
@@ -114,14 +114,14 @@ class StageOptimizer:
     Args:
         layout: This rank's place.
         optimizer: The built optimizer.
-        stage: The stage, which holds the gradients.
+        sums: The gradients of the stage.
 
     Attributes:
         reducer: Sums the gradients of the replicas.
     """
 
-    def __init__(self, layout: Layout, optimizer: keras.optimizers.Optimizer, stage: TensorFlowStage) -> None:
-        self.layout, self.optimizer, self.stage = layout, optimizer, stage
+    def __init__(self, layout: Layout, optimizer: keras.optimizers.Optimizer, sums: GradientSums) -> None:
+        self.layout, self.optimizer, self.sums = layout, optimizer, sums
         self.reducer = Reducer(layout.peers, hosts=layout.hosts)
         self._apply = tf.function(self._trace_apply, autograph=False)
         self._measure = tf.function(self._trace_measure, autograph=False)
@@ -133,18 +133,18 @@ class StageOptimizer:
             share: The replica's share of the batch.
         """
         gradients: list[Data] | None = None
-        if self.layout.replica.size > 1 and self.stage.trained():
+        if self.layout.replica.size > 1 and self.sums.trained():
             with use_share(share):
-                gradients = average_gradients(self.reducer, self.stage.gradients())
+                gradients = average_gradients(self.reducer, self.sums.gradients())
         record_share(share)
         is_scaled = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
         is_clipped = bool(inner_optimizer(self.optimizer).global_clipnorm)
         squares, is_finite = 0.0, True
-        if (is_scaled or is_clipped) and self.stage.trained():
+        if (is_scaled or is_clipped) and self.sums.trained():
             squares, is_finite = (value.numpy().item() for value in self._measure(gradients))
         squares, is_finite = self._agree(squares, is_finite)
         self._apply(gradients, tf.constant(is_finite), tf.constant(squares, "float32"))
-        self.stage.reset(large=True)
+        self.sums.reset(large=True)
 
     def _agree(self, squares: float, is_finite: bool) -> tuple[float, bool]:
         """Return the values of the whole model, and let the reducer know what other ranks request. Collective."""
@@ -161,40 +161,76 @@ class StageOptimizer:
         return float(values[2]), not values[3]
 
     def _trace_measure(self, gradients: list[Data] | None) -> tuple[Data, Data]:
-        gradients = self.stage.gradients() if gradients is None else gradients
+        gradients = self.sums.gradients() if gradients is None else gradients
         # As Keras does, each row of an embedding's gradient counts, also rows of the same word.
         values = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
-        squares = tf.add_n([tf.reduce_sum(tf.square(tf.cast(value, "float64"))) for value in values])
-        return squares, tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in values])
+        squares, is_finite = tf.zeros((), "float64"), tf.constant(True)
+        for value in values:
+            with tf.control_dependencies([squares, is_finite]):  # one by one, for the memory of temporary arrays
+                squares += tf.reduce_sum(tf.square(tf.cast(value, "float64")))
+                is_finite &= tf.reduce_all(tf.math.is_finite(value))
+        return squares, is_finite
 
     def _trace_apply(self, gradients: list[Data] | None, is_finite: Data, squares: Data) -> None:
         optimizer, inner = self.optimizer, inner_optimizer(self.optimizer)
-        gradients = self.stage.gradients() if gradients is None else gradients
+        gradients = self.sums.gradients() if gradients is None else gradients
         norm = tf.sqrt(squares)
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             norm /= optimizer.dynamic_scale.value
         elif optimizer.loss_scale_factor is not None:
             norm /= optimizer.loss_scale_factor
+        updates = _OneByOne(inner, _clip_factor(norm, inner.global_clipnorm) if inner.global_clipnorm else None)
         with ExitStack() as replaced:
+            replaced.enter_context(_replaced(inner, "update_step", updates.update))
+            replaced.enter_context(_replaced(inner, "_apply_weight_decay", updates.decay))
             if inner.global_clipnorm:
-                replaced.enter_context(_replaced(inner, "_clip_gradients", _clip_by(norm, inner.global_clipnorm)))
+                replaced.enter_context(_replaced(inner, "_clip_gradients", lambda gradients: gradients))
             if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
                 replaced.enter_context(_replaced(optimizer, "check_finite", lambda _: is_finite))
             if gradients:
-                optimizer.apply(gradients, self.stage.trained())
+                optimizer.apply(gradients, self.sums.trained())
             else:
                 _count_step(optimizer, is_finite)
-        self.stage.reset(large=False)
+        self.sums.reset(large=False)
 
 
-def _clip_by(norm: Data, limit: float) -> Callable[[Sequence[Data]], list[Data]]:
-    """Return Keras's clipping by the global norm, for a norm that is known."""
+class _OneByOne:
+    """The updates of a Keras optimizer, one after the other, so that temporary arrays of one weight exist at a time.
 
-    def clip(gradients: Sequence[Data]) -> list[Data]:
-        scale = limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)  # NaN if the norm is not finite
-        return [_scaled(gradient, scale) for gradient in gradients]
+    Args:
+        optimizer: The optimizer.
+        factor: What each gradient is multiplied with; None for nothing.
+    """
 
-    return clip
+    def __init__(self, optimizer: keras.optimizers.Optimizer, factor: Data | None) -> None:
+        self._update: Callable[..., None] = optimizer.update_step
+        self._decay: Callable[..., None] = optimizer._apply_weight_decay  # noqa: SLF001
+        self._factor = factor
+        self._previous: list[Data] = []
+
+    def update(self, gradient: Data, variable: Data, learning_rate: Data) -> None:
+        """Update a weight, as `update_step` of the optimizer does."""
+        with self._after_the_previous():
+            self._update(gradient if self._factor is None else _scaled(gradient, self._factor), variable, learning_rate)
+
+    def decay(self, variables: Sequence[Data]) -> None:
+        """Decay weights, as `_apply_weight_decay` of the optimizer does."""
+        for variable in variables:
+            with self._after_the_previous():
+                self._decay([variable])
+
+    @contextmanager
+    def _after_the_previous(self) -> Iterator[None]:
+        graph = tf.compat.v1.get_default_graph()
+        count = len(graph.get_operations())
+        with tf.control_dependencies(self._previous):
+            yield
+        self._previous = [tf.group(*graph.get_operations()[count:])]
+
+
+def _clip_factor(norm: Data, limit: float) -> Data:
+    """Return the factor of Keras's clipping by the global norm; NaN if the norm is not finite."""
+    return limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)
 
 
 def _scaled(gradient: Data, scale: Data) -> Data:

@@ -43,6 +43,7 @@ class StageSteps:
     Attributes:
         optimizer: The steps of the optimizer; set by `Pipeline.compile`.
         samples_seen: Variable that counts the samples of all replicas.
+        last_activity: What this rank began last, for messages about ranks that hang.
     """
 
     optimizer: StageOptimizer
@@ -53,11 +54,14 @@ class StageSteps:
         self.layout, self.stage, self.messages = layout, stage, messages
         self.micro_batches, self.schedule = micro_batches, schedule
         self.samples_seen: keras.Variable | None = None
+        self.last_activity = ""
+        self._steps = 0
         self._metric_shapes: dict[str, tuple[int, ...]] = {}
 
     def train(self, shard: Shard | Data) -> dict[str, Data]:
         """Train on this replica's shard of a batch, and return the metrics of the replica. Collective."""
         batches, counts = self._split(shard)
+        self._steps += 1
         signatures = [_signature(batch) for batch in batches]
         plan = _plan(self.schedule, self.layout.stages, len(batches), self.layout.stage)
         for action, following in zip(plan, [*plan[1:], None], strict=True):
@@ -66,17 +70,20 @@ class StageSteps:
             if action.is_forward:
                 received = self._receive(FORWARD, number, signature)
                 self._post(following, signatures)
+                self.last_activity = f"the forward pass of micro-batch {number} of training step {self._steps}"
                 sent = self.stage.forward(number, batches[number], received, counts=counts)
                 if sent is not None:
                     self.messages.send(FORWARD, number, signature, sent)
             else:
                 gradients = self._receive(BACKWARD, number, signature)
                 self._post(following, signatures)
+                self.last_activity = f"the backward pass of micro-batch {number} of training step {self._steps}"
                 sent = self.stage.backward(number, gradients, counts=counts)
                 if self.layout.stage > 0:
                     self.messages.send(BACKWARD, number, signature, sent)
         self.messages.finish()
         share = float(batches[0].share / batches[0].weight)
+        self.last_activity = f"the update of the weights in training step {self._steps}"
         self.optimizer.step(share)
         if self.samples_seen is not None and counts:
             samples = sum(int(first_rank_with_samples(batch.data).shape[0]) for batch in batches)
@@ -111,7 +118,9 @@ class StageSteps:
         results = []
         for number, batch in enumerate(batches):
             signature = ("forward only", _signature(batch))
-            result = function(batch, self._receive(FORWARD, number, signature))
+            received = self._receive(FORWARD, number, signature)
+            self.last_activity = f"the forward pass of micro-batch {number} without training"
+            result = function(batch, received)
             if self.layout.is_last:
                 results.append(result)
             else:
@@ -216,7 +225,7 @@ def _stage_in_errors(layout: Layout) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.add_note(f"on stage {layout.stage} of {layout.stages}, replica {layout.replica.rank}")
+        error.add_note(f"on {layout.describe(layout.rank_of(layout.stage))}")
         raise
 
 

@@ -1,8 +1,6 @@
 """Forward and backward passes of a stage on TensorFlow.
 
-A forward pass is a `tf.function` under a gradient tape, which keeps the activations until the backward pass. The
-backward pass adds the gradient of each weight to its accumulator as soon as it is computed, so that a rank holds one
-gradient per weight, whatever the number of micro-batches.
+A forward pass is a `tf.function` under a gradient tape, which keeps the activations until the backward pass.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from keras.src.layers.layer import CallContext  # Keras does not export it
 
 from hpcrun.train.data.batch_share import use_share
 from hpcrun.train.losses import scale_losses
+from hpcrun.train.pipeline.gradient_sums import GradientSums
 from hpcrun.train.pipeline.graph import compute
 from hpcrun.train.rank_random import use_rank_seeds
 
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from hpcrun.train.types import Data
 
     Array = np.ndarray[Any, Any]
-
-
-_LARGE_BYTES = 2**20  # size of a gradient above which the memory for zeros matters more than the time of a call
 
 
 class MicroBatch(NamedTuple):
@@ -88,13 +84,13 @@ class TensorFlowStage:
         part: What the stage computes.
         recompute: Whether to keep only the inputs of a micro-batch, and repeat the forward pass in the backward pass.
 
-    Gradients of embeddings are rows, as in one process, because optimizers treat rows differently.
+    Attributes:
+        sums: The gradients of the micro-batches of a step, to which the backward passes add.
     """
 
     def __init__(self, part: StagePart, *, recompute: bool) -> None:
         self.part, self.model, self.recompute = part, part.graph.model, recompute
-        self._sums: dict[int, tf.Variable] = {}
-        self._rows: dict[int, tuple[tf.Variable, tf.Variable]] = {}
+        self.sums = GradientSums(part.trainable)
         self._held: dict[int, _Held] = {}
         self._logs: dict[str, Data] = {}
         self._functional = part.graph.functional
@@ -160,34 +156,6 @@ class TensorFlowStage:
         tensors = [tf.convert_to_tensor(array) for array in received] or [self._zero_loss]
         results = self._function("predict")(*batch, tensors, tf.zeros(()))
         return results if self.part.is_last else _to_numpy(results)
-
-    def trained(self) -> list[keras.Variable]:
-        """Return the variables on which the loss depends; known after the first backward pass."""
-        return [self.part.trainable[number] for number in sorted({*self._sums, *self._rows})]
-
-    def gradients(self) -> list[tf.Tensor | tf.IndexedSlices]:
-        """Return the sum of the gradients of each variable of `trained`, inside or outside of a graph."""
-        slices = {
-            number: tf.IndexedSlices(
-                values.value(), indices.value(), tf.constant([int(size) for size in self.part.trainable[number].shape])
-            )
-            for number, (values, indices) in self._rows.items()
-        }
-        gradients = {number: total.value() for number, total in self._sums.items()} | slices
-        return [gradients[number] for number in sorted(gradients)]
-
-    def reset(self, *, large: bool) -> None:
-        """Set the sums of gradients to 0: large ones one by one outside of graphs, which would hold all zeros at once.
-
-        Args:
-            large: Whether to set the large or the other sums.
-        """
-        for total in self._sums.values():
-            if large == (total.shape.num_elements() * total.dtype.size > _LARGE_BYTES):
-                total.assign(tf.zeros(total.shape, total.dtype))
-        for values, indices in self._rows.values() if large else ():
-            values.assign(values.value()[:0])
-            indices.assign(indices.value()[:0])
 
     def logs(self) -> dict[str, Data]:
         """Return the metrics after the last micro-batch; only of the last stage."""
@@ -266,9 +234,10 @@ class TensorFlowStage:
         return total, model.optimizer.scale_loss(weight) if model.optimizer is not None else weight, logs
 
     def _compute_trainable(self, values: dict[int, Data], token: Data) -> tuple[dict[int, Data], list[Data]]:
-        """Compute the calls so that gradients of the weights reach the accumulators."""
-        mapping = [(v, self._accumulating(number, v, token)) for number, v in enumerate(self.part.trainable)]
-        with keras.StatelessScope(mapping, collect_losses=True, initialize_variables=False) as scope:
+        """Compute the calls so that gradients of the weights reach the sums."""
+        with keras.StatelessScope(
+            self.sums.weight_values(token), collect_losses=True, initialize_variables=False
+        ) as scope:
             results = self._compute(values, token, training=True)
         for variable in self.part.frozen:  # such as moving statistics and seeds
             new_value = scope.get_current_value(variable)
@@ -287,39 +256,6 @@ class TensorFlowStage:
             values = compute(self.part.graph, self.part.calls, values, training=training)
             losses = [loss for layer in layers.values() for loss in layer.losses]
         return values, losses
-
-    def _accumulating(self, number: int, variable: keras.Variable, token: Data) -> tf.Tensor:
-        """Return the value of a variable, whose gradient is added to the sums in the backward pass."""
-
-        @tf.custom_gradient  # type: ignore[untyped-decorator]  # tensorflow is untyped
-        def read(value: Data, token: Data) -> Data:
-            def backward(gradient: Data) -> tuple[None, Data]:
-                with tf.control_dependencies(self._add(number, variable, gradient)):
-                    return None, tf.zeros_like(token)
-
-            return tf.identity(value), backward
-
-        return read(tf.stop_gradient(variable.value), token)
-
-    def _add(self, number: int, variable: keras.Variable, gradient: Data) -> list[Data]:
-        """Add a gradient to the sums of a variable, which are created when the first gradient is traced."""
-        shape = tuple(variable.shape)
-        if not isinstance(gradient, tf.IndexedSlices):
-            if number not in self._sums:
-                with tf.init_scope():
-                    self._sums[number] = tf.Variable(tf.zeros(shape, variable.dtype), trainable=False)
-            return [self._sums[number].assign_add(tf.cast(gradient, variable.dtype))]
-        if number not in self._rows:
-            with tf.init_scope():
-                self._rows[number] = tuple(
-                    tf.Variable(tf.zeros([0, *row], dtype), trainable=False, shape=[None, *row])
-                    for row, dtype in ((shape[1:], variable.dtype), ((), gradient.indices.dtype))
-                )
-        values, indices = self._rows[number]
-        return [
-            values.assign(tf.concat([values.value(), tf.cast(gradient.values, values.dtype)], 0)),
-            indices.assign(tf.concat([indices.value(), gradient.indices], 0)),
-        ]
 
 
 @contextmanager

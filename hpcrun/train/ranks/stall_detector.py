@@ -16,6 +16,7 @@ from hpcrun.run.script_position import format_ranks, script_position
 from hpcrun.run.waiting import current_wait
 from hpcrun.train.ranks import failure
 from hpcrun.train.ranks.peers import MAX_QUERY_SECONDS
+from hpcrun.train.ranks.roles import last_activity, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,7 +61,7 @@ class StallDetector:
         return self.status()
 
     def status(self) -> Json:
-        """Return the collective in which this rank waits (or None), the number of ticks, and the script position."""
+        """Return the collective in which this rank waits (or None), the number of ticks, and what it does where."""
         wait = current_wait()
         waited_ticks = self.ticks if wait is self._last_wait else 0
         return {
@@ -69,6 +70,7 @@ class StallDetector:
             "waits": str(wait),
             "ticks": waited_ticks,
             "at": script_position(with_library_function=wait is None),
+            "last": last_activity(),
         }
 
     def run(self) -> None:
@@ -141,7 +143,8 @@ class StallDetector:
             ranks_by_status.setdefault(_describe(reply), []).append(rank)
         for description, ranks in ranks_by_status.items():
             peer = self.peers.all_peers[ranks[0]]
-            process = "" if len(ranks) > 1 else f" (host {peer.host}, pid {peer.pid})"
+            role = role_of(ranks[0])
+            process = "" if len(ranks) > 1 else f" (host {peer.host}, pid {peer.pid}{role and f', {role}'})"
             yield f"{format_ranks(ranks)}{process}: {description}"
 
 
@@ -153,7 +156,7 @@ def _describe(reply: Json | OSError) -> str:
     if isinstance(reply, OSError):
         return f"cannot be asked: {reply}"
     if reply["what"] is None:
-        return f"did not arrive, is at {reply['at']}"
+        return f"did not arrive, is at {reply['at']}" + (reply["last"] and f"; it last began {reply['last']}")
     return f"waiting in {reply['waits']}, at {reply['at']}"
 
 

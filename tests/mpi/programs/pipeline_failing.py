@@ -3,9 +3,11 @@
 import os
 import signal
 import sys
+import threading
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import hpcrun.train
 
@@ -14,21 +16,28 @@ hpcrun.train.init()
 x = np.ones((32, 4), np.float32)
 
 
+calls: list[np.ndarray] = []
+
+
+def disturb(x):
+    """Do on rank 1 what the reason says, at the second micro-batch of the third step."""
+    calls.append(x)
+    if len(calls) == 10 and hpcrun.train.rank() == 1:
+        if reason == "hang":
+            threading.Event().wait()
+        os.kill(os.getpid(), {"stop": signal.SIGSTOP, "death": signal.SIGKILL}[reason])
+    return x
+
+
 class Fragile(keras.layers.Layer):
     """Layer that fails when its stage computes it for training."""
 
     def call(self, x, training=False):
         if training and reason == "layer":
             raise ValueError("this layer is broken")
+        if training and reason in {"hang", "stop", "death"}:
+            return x + tf.stop_gradient(0 * tf.ensure_shape(tf.numpy_function(disturb, [x], x.dtype), x.shape))
         return x
-
-
-class Killer(keras.callbacks.Callback):
-    """Callback that kills the rank of the last stage in the middle of an epoch."""
-
-    def on_train_batch_end(self, batch, logs=None):
-        if reason == "death" and batch == 2 and hpcrun.train.rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 data = hpcrun.train.dataset(x, x[:, :1], batch_size=8) if reason == "early data" else None
@@ -39,6 +48,6 @@ reduction = "mean_with_sample_weight" if reason == "loss" else "sum_over_batch_s
 optimizer = keras.optimizers.Adam(use_ema=reason == "optimizer")
 model.compile(optimizer, keras.losses.MeanSquaredError(reduction=reduction))
 if data is None:
-    model.fit(x, x[:, :1], sample_weight=x[:, 0], batch_size=8, epochs=3, verbose=0, callbacks=[Killer()])
+    model.fit(x, x[:, :1], sample_weight=x[:, 0], batch_size=8, epochs=3, verbose=0)
 else:
     model.fit(data)
