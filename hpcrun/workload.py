@@ -17,6 +17,7 @@ from hpcrun.job_options import WORKLOAD_OPTIONS, JobOptions, read_workload_optio
 from hpcrun.resources import Resources
 from hpcrun.script_syntax import check_syntax
 from hpcrun.workload_data import Data
+from hpcrun.workload_table import require_table
 
 _WORKLOAD_KEYS = ["description", "entry", "packages", *WORKLOAD_OPTIONS, "resources", "options", "data"]
 
@@ -127,6 +128,7 @@ def read_workload_folder(folder: Path) -> Workload:
             closest_key = _KEYS_BY_SYNONYM.get(unknown_keys[0]) or closest_match(unknown_keys[0], _WORKLOAD_KEYS)
             hint = f"did you mean {closest_key}?" if closest_key else f"known keys: {', '.join(_WORKLOAD_KEYS)}"
             raise HpcrunError(f"{file}: unknown key {unknown_keys[0]}", hint=hint)
+        require_table(table)
         job_options = read_workload_options(table)
         resources = Resources(**table.get("resources", {}))
         data = Data(**table["data"]) if "data" in table else None
