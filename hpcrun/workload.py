@@ -222,7 +222,10 @@ def copy_folder(name: str, source: str, parent: Path) -> Path:
     except FileExistsError:
         raise HpcrunError(f"{target} exists", hint="choose another name") from None
     except (shutil.Error, OSError) as error:
-        raise HpcrunError(f"cannot copy {program.folder} to {target}: {error}") from error
+        shutil.rmtree(target, ignore_errors=True)
+        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
+        message = f"cannot copy {program.folder} to {target}: {reason}"
+        raise HpcrunError(message, hint="change to a folder with free space in which you may write") from None
     return target
 
 
