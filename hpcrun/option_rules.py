@@ -17,12 +17,14 @@ class Rule:
     """A rule about the values of an option, from the key ``requires`` of its table.
 
     ``{ when = "arch=inception_v3", min = 75 }`` sets ``min``, ``max`` or ``choices`` of the option if a different
-    option has a certain value (``"arch=vgg16|vgg19"``: one of these values; flags are ``true`` or ``false``). ``{
-    option = "fine-tune" }`` requires ``--fine-tune`` if the option with the rule is given, and ``{ job = "run" }``
-    requires a job as the value of ``--run``. ``{ when = "strategy=one", max_ranks = 1 }`` limits the ranks of the job.
-    ``{ divides_ranks = true }``, for the number of ranks that train one replica of the model, requires a number of
-    ranks that is a multiple of the value; ``{ multiple_of_ranks = true }`` requires a value that is a multiple of the
-    number of ranks.
+    option has a certain value (``"arch=vgg16|vgg19"``: one of these values; flags are ``true`` or ``false``).
+
+    Other rules apply if the option with the rule is given: ``{ option = "fine-tune" }`` requires ``--fine-tune``, too;
+    ``{ job = "run" }`` requires a job as the value of ``--run``; ``{ excludes = "fine-tune" }`` refuses both options.
+
+    ``{ when = "strategy=one", max_ranks = 1 }`` limits the ranks of the job. ``{ divides_ranks = true }``, for the
+    number of ranks that train one replica of the model, requires a number of ranks that is a multiple of the value;
+    ``{ multiple_of_ranks = true }`` requires a value that is a multiple of the number of ranks.
 
     Attributes:
         when: Condition, as OPTION=VALUE, under which the rule applies; empty: always.
@@ -31,6 +33,7 @@ class Rule:
         choices: The valid values.
         option: The option that is required if the option with the rule is given.
         job: The option that must name a job, not the file of a Keras model, if the option with the rule is given.
+        excludes: The option that must not be given with the option with the rule.
         min_ranks: The smallest valid number of ranks.
         max_ranks: The largest valid number of ranks.
         divides_ranks: Whether the value must divide the number of ranks.
@@ -45,6 +48,7 @@ class Rule:
     choices: tuple[Any, ...] | None = None
     option: str = ""
     job: str = ""
+    excludes: str = ""
     min_ranks: int | None = None
     max_ranks: int | None = None
     divides_ranks: bool = False
@@ -75,6 +79,9 @@ class Rule:
         if self.job and str(values[self.job]).endswith((".keras", ".h5")):
             message = f"{name}: {_format_option(option, value)} needs a job, and --{self.job} is a model"
             raise HpcrunError(message, hint=f"--{self.job} JOB: last, a job id, a name or a run directory")
+        if self.excludes and values[self.excludes] != self.defaults[self.excludes]:
+            message = f"{name}: {_format_option(option, value)} has no effect with --{self.excludes}"
+            raise HpcrunError(message, hint=f"omit --{option}, or --{self.excludes}")
         if self.option and values[self.option] == self.defaults[self.option]:
             message = f"{name}: {_format_option(option, value)} needs --{self.option}"
             raise HpcrunError(message, hint=f"give --{self.option}, too, or omit --{option}")
@@ -152,7 +159,7 @@ def read_rules(name: str, option: str, table: Mapping[str, Mapping[str, Any]]) -
         except TypeError:
             message = f"{name}: its option --{option} has an invalid rule: {given!r}"
             raise HpcrunError(message, hint='requires = [{ when = "OPTION=VALUE", min = 75 }]') from None
-        for other in filter(None, (rule.when.partition("=")[0], rule.option, rule.job)):
+        for other in filter(None, (rule.when.partition("=")[0], rule.option, rule.job, rule.excludes)):
             if other not in table:
                 closest_name = closest_match(other, list(table))
                 message = f"{name}: a rule of its option --{option} names --{other}, which it does not have"

@@ -19,8 +19,8 @@ _OPTION_KEYS: dict[str, type] = {
     "requires": list, "help": str,
 }  # fmt: skip
 _RULE_KEYS: dict[str, type] = {
-    "when": str, **_LIMITS, "choices": list, "option": str, "job": str, "min_ranks": int, "max_ranks": int,
-    "divides_ranks": bool, "multiple_of_ranks": bool,
+    "when": str, **_LIMITS, "choices": list, "option": str, "job": str, "excludes": str,
+    "min_ranks": int, "max_ranks": int, "divides_ranks": bool, "multiple_of_ranks": bool,
 }  # fmt: skip
 _TEXT_KEYS = ("description", "entry")
 _LIST_KEYS = ("packages",)

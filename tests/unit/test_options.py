@@ -215,9 +215,13 @@ def test_a_hint_names_what_to_do_instead_of_a_value():
 
 @pytest.mark.parametrize("argv", [
     ["--image-size", "31"], ["--batch-size", "0"], ["--arch", "inception_v3", "--image-size", "74"], ["--arch", "x"],
-    ["--xla", "--sync-batch-norm"], ["--label-smoothing", "1"], ["--lr", "nan"], ["--learning-rate=inf"], ["--ema=nan"],
+    ["--xla", "--sync-batch-norm"], ["--fine-tune", "{m}", "--sync-batch-norm"], ["--fine-tune={m}", "--image-size=64"],
+    ["--fine-tune", "{m}", "--precision", "mixed_bfloat16"],
+    ["--label-smoothing", "1"], ["--lr", "nan"], ["--learning-rate=inf"], ["--ema=nan"],
 ])  # fmt: skip
-def test_resnet50_refuses_wrong_values_before_the_queue(cli, argv):
+def test_resnet50_refuses_wrong_values_before_the_queue(cli, tmp_path, argv):
+    (tmp_path / "m.keras").write_bytes(b"PK\3\4")
+    argv = [word.format(m=tmp_path / "m.keras") for word in argv]
     code, _, err = cli("submit", "resnet50", "--site", "slurm", "--dry-run", "--", "--synthetic-data", *argv)
     assert code == 2
     assert err.startswith("ERROR: resnet50: --")

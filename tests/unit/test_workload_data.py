@@ -122,11 +122,12 @@ def test_data_of_all_kinds_that_a_workload_reads_are_accepted(submit, isolated_h
     assert (code, submitted) == (0, True), err
 
 
-def test_only_a_job_can_be_followed(submit, isolated_home):
+@pytest.mark.parametrize("flag", ["--follow", "--best"])
+def test_only_a_job_has_several_models(submit, isolated_home, flag):
     (isolated_home / "m.keras").write_bytes(b"PK\3\4")
     argv = ("--model", f"{isolated_home}/m.keras", "--data-dir", "/nowhere/on/this/host")
-    code, err, submitted = submit("evaluate", "--", *argv, "--follow")
-    assert (code, submitted, "evaluate: --follow needs a job, and --run is a model\n" in err) == (2, False, True), err
+    code, err, submitted = submit("evaluate", "--", *argv, flag)
+    assert (code, submitted, f"evaluate: {flag} needs a job, and --run is a model\n" in err) == (2, False, True), err
     assert submit("evaluate", "--", *argv)[0] == 0
 
 
