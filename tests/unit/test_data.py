@@ -321,9 +321,8 @@ def test_info_names_damaged_records(photos, cli, damage, reason):
 def test_info_names_samples_that_are_no_images(photos, cli):
     cli("data", "build", "photos", "out", "--shards", "2")
     shard = photos.parent / "out/train-00001-of-00002"
-    features = {"image/encoded": b"\xff\xd8\xffno image", "image/class/label": 1}
     with shard.open("wb") as stream:
-        write_record(stream, encode_example(features))
+        write_record(stream, encode_example({"image/encoded": b"\xff\xd8\xffno image", "image/class/label": 1}))
     code, _, err = cli("data", "info", "out", "--sheet", "samples.png")
     assert (code, f"{shard.name}: record at byte 0: not an image that Pillow reads" in err) == (1, True), err
     assert pixels("samples.png").shape[1] == 8 * 132
