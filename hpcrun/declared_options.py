@@ -147,7 +147,7 @@ def require_ranks(
     for option, rule in rules:
         rule.require_ranks(name, option, values, ranks)
     group = prod(values[option] or 1 for option, rule in rules if rule.divides_ranks and rule.applies(values))
-    for option in shared_options:
+    for option in (option for option in shared_options if values[option] is not None):
         require_share(name, option, table[option]["min_per_rank"], values[option], ranks, group=group)
         require_divisible(name, option, values[option], ranks, workers)
 

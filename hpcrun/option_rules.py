@@ -17,10 +17,14 @@ class Rule:
     """A rule about the values of an option, from the key ``requires`` of its table.
 
     ``{ when = "arch=inception_v3", min = 75 }`` sets ``min``, ``max`` or ``choices`` of the option if a different
-    option has a certain value (``"arch=vgg16|vgg19"``: one of these values; flags are ``true`` or ``false``). ``{
-    option = "fine-tune" }`` requires ``--fine-tune`` if the option with the rule is given. ``{ when = "strategy=one",
-    max_ranks = 1 }`` limits the ranks of the job. ``{ divides_ranks = true }``, for the number of ranks that train one
-    replica of the model, requires a number of ranks that is a multiple of the value.
+    option has a certain value (``"arch=vgg16|vgg19"``: one of these values; flags are ``true`` or ``false``).
+
+    Other rules apply if the option with the rule is given: ``{ option = "fine-tune" }`` requires ``--fine-tune``, too;
+    ``{ job = "run" }`` requires a job as the value of ``--run``; ``{ excludes = "fine-tune" }`` refuses both options.
+
+    ``{ when = "strategy=one", max_ranks = 1 }`` limits the ranks of the job. ``{ divides_ranks = true }``, for the
+    number of ranks that train one replica of the model, requires a number of ranks that is a multiple of the value;
+    ``{ multiple_of_ranks = true }`` requires a value that is a multiple of the number of ranks.
 
     Attributes:
         when: Condition, as OPTION=VALUE, under which the rule applies; empty: always.
@@ -28,9 +32,12 @@ class Rule:
         max: The largest valid value.
         choices: The valid values.
         option: The option that is required if the option with the rule is given.
+        job: The option that must name a job, not the file of a Keras model, if the option with the rule is given.
+        excludes: The option that must not be given with the option with the rule.
         min_ranks: The smallest valid number of ranks.
         max_ranks: The largest valid number of ranks.
         divides_ranks: Whether the value must divide the number of ranks.
+        multiple_of_ranks: Whether the number of ranks must divide the value.
         defaults: The defaults of all options.
     """
 
@@ -40,9 +47,12 @@ class Rule:
     max: float | None = None
     choices: tuple[Any, ...] | None = None
     option: str = ""
+    job: str = ""
+    excludes: str = ""
     min_ranks: int | None = None
     max_ranks: int | None = None
     divides_ranks: bool = False
+    multiple_of_ranks: bool = False
 
     def require(self, name: str, option: str, values: Mapping[str, Any]) -> None:
         """Refuse values that break the rule.
@@ -55,23 +65,31 @@ class Rule:
         Raises:
             HpcrunError: A value breaks the rule.
         """
-        value, other = values[option], self.when.partition("=")[0]
+        value = values[option]
         if value is None or not self.applies(values):
             return
-        condition = f" with {_format_option(other, values[other])}" if other else ""
+        condition = self._condition(values)
         hint = f"hpcrun workload show {name} lists its options"
         require_in_range(name, option, {"min": self.min, "max": self.max}, value, condition)
         if self.choices is not None and isinstance(value, bool) and value not in self.choices:
             raise HpcrunError(f"{name}: {_format_option(option, value)} is impossible{condition}", hint=hint)
         require_choice(name, option, self.choices, value, condition)
-        if self.option and value != self.defaults[option] and values[self.option] == self.defaults[self.option]:
+        if value == self.defaults[option]:
+            return
+        if self.job and str(values[self.job]).endswith((".keras", ".h5")):
+            message = f"{name}: {_format_option(option, value)} needs a job, and --{self.job} is a model"
+            raise HpcrunError(message, hint=f"--{self.job} JOB: last, a job id, a name or a run directory")
+        if self.excludes and values[self.excludes] != self.defaults[self.excludes]:
+            message = f"{name}: {_format_option(option, value)} has no effect with --{self.excludes}"
+            raise HpcrunError(message, hint=f"omit --{option}, or --{self.excludes}")
+        if self.option and values[self.option] == self.defaults[self.option]:
             message = f"{name}: {_format_option(option, value)} needs --{self.option}"
             raise HpcrunError(message, hint=f"give --{self.option}, too, or omit --{option}")
 
     @property
     def limits_ranks(self) -> bool:
         """Whether the rule limits the number of ranks."""
-        return bool(self.min_ranks or self.max_ranks or self.divides_ranks)
+        return bool(self.min_ranks or self.max_ranks or self.divides_ranks or self.multiple_of_ranks)
 
     def require_ranks(self, name: str, option: str, values: Mapping[str, Any], ranks: int) -> None:
         """Refuse a number of ranks that breaks the rule.
@@ -93,6 +111,12 @@ class Rule:
                 f"{name}: {_format_option(option, value)} does not divide the ranks of the job, {ranks}",
                 hint=f"--ntasks {-(-ranks // value) * value}, before --, or another --{option}",
             )
+        if self.multiple_of_ranks and value and value % ranks:
+            message = f"{name}: {_format_option(option, value)} is not a multiple of the ranks of the job, {ranks}"
+            raise HpcrunError(
+                message + self._condition(values),
+                hint=f"-- --{option}={-(-value // ranks) * ranks}, or another number of ranks",
+            )
         low, high = self.min_ranks or 1, self.max_ranks or ranks
         if low <= ranks <= high:
             return
@@ -100,6 +124,11 @@ class Rule:
         message = f"{name}: {_format_option(other, values[other])} runs on {limit} {pluralize(count, 'rank')}"
         line = f"--ntasks {count}" if count > 1 else "--nodes 1 --ntasks-per-node 1"
         raise HpcrunError(f"{message}, and the job has {ranks}", hint=f"{line}, before --")
+
+    def _condition(self, values: Mapping[str, Any]) -> str:
+        """Return the condition of the rule for a message; empty if the rule has none."""
+        other = self.when.partition("=")[0]
+        return f" with {_format_option(other, values[other])}" if other else ""
 
     def applies(self, values: Mapping[str, Any]) -> bool:
         """Return whether the condition of the rule is met.
@@ -130,7 +159,7 @@ def read_rules(name: str, option: str, table: Mapping[str, Mapping[str, Any]]) -
         except TypeError:
             message = f"{name}: its option --{option} has an invalid rule: {given!r}"
             raise HpcrunError(message, hint='requires = [{ when = "OPTION=VALUE", min = 75 }]') from None
-        for other in filter(None, (rule.when.partition("=")[0], rule.option)):
+        for other in filter(None, (rule.when.partition("=")[0], rule.option, rule.job, rule.excludes)):
             if other not in table:
                 closest_name = closest_match(other, list(table))
                 message = f"{name}: a rule of its option --{option} names --{other}, which it does not have"

@@ -65,8 +65,12 @@ def build_spec(
     secret_vault = secrets.Vault()
     environment = secret_vault.redact_variables(request.environment)
 
+    resources = placement.resources
+    # a process per node is a rank of the program; other values of --launch start as many ranks as are requested
+    processes = node_launch.launched_resources(resources, request.launch) if request.launch == "nodes" else resources
+
     def argv(args: tuple[str, ...]) -> tuple[str, ...]:
-        program.require_ranks(args, placement.resources.ranks, request.virtual_workers or 1)
+        program.require_ranks(args, processes.ranks, request.virtual_workers or 1)
         return secret_vault.redact_argv(program.argv(container.python if container else python, args))
 
     spec = JobSpec(

@@ -17,6 +17,7 @@ from hpcrun.job_options import WORKLOAD_OPTIONS, JobOptions, read_workload_optio
 from hpcrun.resources import Resources
 from hpcrun.script_syntax import check_syntax
 from hpcrun.workload_data import Data
+from hpcrun.workload_table import require_table
 
 _WORKLOAD_KEYS = ["description", "entry", "packages", *WORKLOAD_OPTIONS, "resources", "options", "data"]
 
@@ -127,6 +128,7 @@ def read_workload_folder(folder: Path) -> Workload:
             closest_key = _KEYS_BY_SYNONYM.get(unknown_keys[0]) or closest_match(unknown_keys[0], _WORKLOAD_KEYS)
             hint = f"did you mean {closest_key}?" if closest_key else f"known keys: {', '.join(_WORKLOAD_KEYS)}"
             raise HpcrunError(f"{file}: unknown key {unknown_keys[0]}", hint=hint)
+        require_table(table)
         job_options = read_workload_options(table)
         resources = Resources(**table.get("resources", {}))
         data = Data(**table["data"]) if "data" in table else None
@@ -220,7 +222,10 @@ def copy_folder(name: str, source: str, parent: Path) -> Path:
     except FileExistsError:
         raise HpcrunError(f"{target} exists", hint="choose another name") from None
     except (shutil.Error, OSError) as error:
-        raise HpcrunError(f"cannot copy {program.folder} to {target}: {error}") from error
+        shutil.rmtree(target, ignore_errors=True)
+        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
+        message = f"cannot copy {program.folder} to {target}: {reason}"
+        raise HpcrunError(message, hint="change to a folder with free space in which you may write") from None
     return target
 
 

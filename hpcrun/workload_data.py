@@ -35,12 +35,13 @@ class Data:
         defaults: Default data folders; the first one whose variables are all set is used.
         required: Whether the program needs the data folder.
         from_run: An option that names a run, whose data folder is used if `option` is not given.
-        unless: A flag with which the program needs no data.
+        unless: A flag with which the program needs no data, or an option with such values: dataset=digits|synthetic.
         file: A file in the data folder that the program needs under the condition ``file_for``.
         file_for: An option and its value, such as dataset=mnist, with which the program needs ``file``.
         files: Whether the option may also name a file in place of the folder.
-        layouts: Patterns of names, such as train-*-of-*, of which at least one must match in the data folder; a layout
-            of several patterns, such as train + val*, needs all of them.
+        layouts: Patterns of names, such as train-*-of-* or */data_1, of which at least one must match in the data
+            folder; a layout of several patterns, such as train + val*, needs all of them, and {split} is the value of
+            the option split.
     """
 
     option: str
@@ -63,19 +64,24 @@ class Data:
         Raises:
             ValueError: A key names no option, or has an invalid value.
         """
-        if isinstance(self.defaults, str):
-            raise ValueError(f"data.defaults = {self.defaults!r}: expected a list of folders")  # noqa: TRY004 - as for the others
         file_option, separator, _ = self.file_for.partition("=")
         if bool(self.file) != bool(separator):
             raise ValueError('data.file needs data.file_for = "OPTION=VALUE", and the other way round')
         for key, option in {
             "option": self.option,
-            "unless": self.unless,
+            "unless": self.unless.partition("=")[0],
             "from_run": self.from_run,
             "file_for": file_option,
         }.items():
             if option and option not in names:
                 raise ValueError(f"data.{key} = {option!r} names none of its options: {', '.join(names)}")
+
+    def is_unneeded(self, values: Mapping[str, object]) -> bool:
+        """Return whether the program needs no data with these values of its options."""
+        option, separator, unneeded_for = self.unless.partition("=")
+        if not separator:
+            return bool(option and values[option])
+        return str(values[option]) in unneeded_for.split("|")
 
     def default_folder(self, environment: Mapping[str, str]) -> str:
         """Return the first of `defaults` whose variables are set, with variables expanded; empty if there is none."""
@@ -109,14 +115,15 @@ def find_missing_data(
         return None
     arguments = vars(declared_options.parse(program.name, program.options, args))
     values = {option: arguments[option.replace("-", "_")] for option in program.options}
-    if data.unless and values[data.unless]:
+    if data.is_unneeded(values):
         return None
     folder_name, name_source = values[data.option], f"--{data.option}"
     if not folder_name and data.variable:
         folder_name, name_source = environment.get(data.variable), f"${data.variable}"
     command = f"hpcrun submit {program.name} --"
     placeholder = "FILE" if data.files else "FOLDER"
-    hint = f"{command} --{data.option}={placeholder}" + (f", or {command} --{data.unless}" if data.unless else "")
+    alternative = f", or {command} --{data.unless.partition('|')[0]}" if data.unless else ""
+    hint = f"{command} --{data.option}={placeholder}{alternative}"
     if not folder_name and data.required:
         unset_text = f"neither --{data.option} nor ${data.variable} is" if data.variable else f"--{data.option} is not"
         message = f"{program.name} has no data: {unset_text} set"
@@ -124,14 +131,14 @@ def find_missing_data(
     folder = _expand(start, folder_name or data.default_folder(environment))
     if not folder:
         return None
-    fault = _find_fault(data, folder, shared_path) if folder_name else ""
+    fault = _find_fault(data, values, folder, shared_path) if folder_name else ""
     if fault != _NO_FOLDER and (file := _find_missing_file(data, values, folder, shared_path)):
         message = f"{program.name}: --{data.file_for} needs {file}, which does not exist"
         hint = f"{command} --{data.file_for} --{data.option}=FOLDER, or omit --{data.file_for}"
         return HpcrunError(message, hint=hint)
     if fault == _NO_FOLDER and data.files:
         fault = "there is no such file or folder"
-    if fault and fault.startswith(_NO_LAYOUT):
+    if fault.startswith(_NO_LAYOUT) and any(" + " in layout and "*-of-*" not in layout for layout in data.layouts):
         command = f"hpcrun data build {folder_name} RECORDS --validation 0.1"
         hint = f"{command} makes shards of its images, for --{data.option}=RECORDS"
     return HpcrunError(f"{program.name}: {name_source}={folder_name}: {fault}", hint=hint) if fault else None
@@ -190,23 +197,37 @@ def _is_missing(path: Path) -> bool:
     return False
 
 
-def _find_fault(data: Data, folder: Path, shared_path: Path | None) -> str:
-    """Return the reason why a folder certainly contains no data; empty if it may contain data."""
+def _find_fault(data: Data, values: Mapping[str, object], folder: Path, shared_path: Path | None) -> str:
+    """Return the reason why a folder or file certainly contains no data; empty if it may contain data."""
     if is_certainly_missing(folder, shared_path):
         return _NO_FOLDER
+    is_visible = shared_path is None or _is_shared(folder, shared_path)
     try:
         names = [path.name for path in folder.iterdir()]
-    except OSError:  # the path may be accessible only on the compute nodes
-        return ""
-    if not (data.required and (shared_path is None or _is_shared(folder, shared_path))):
-        return ""
-    if not names:
-        return "the folder is empty"
-    has_layout = not data.layouts or any(
-        all(any(fnmatchcase(name, pattern) for name in names) for pattern in layout.split(" + "))
-        for layout in data.layouts
-    )
-    return "" if has_layout else f"{_NO_LAYOUT} {', '.join(data.layouts)}"
+    except NotADirectoryError:
+        fault = "a file, not a folder" if not data.files else "the file is empty" if not folder.stat().st_size else ""
+    except OSError as error:  # the path may be accessible only on the compute nodes
+        return str(error.strerror) if shared_path is None else ""
+    else:
+        fault = _find_layout_fault(data, values, folder, names) if names else "the folder is empty"
+    return fault if is_visible else ""
+
+
+def _find_layout_fault(data: Data, values: Mapping[str, object], folder: Path, names: Collection[str]) -> str:
+    """Return the reason why the names in a folder are not those of the data; empty if they may be."""
+    layouts = [_insert_values(layout, values) for layout in data.layouts]
+    has_layout = any(all(_has(folder, names, pattern) for pattern in one.split(" + ")) for one in layouts)
+    return f"{_NO_LAYOUT} {', '.join(layouts)}" if layouts and not has_layout else ""
+
+
+def _has(folder: Path, names: Collection[str], pattern: str) -> bool:
+    """Return whether a name in a folder, or with a pattern such as */data_1 in its subfolders, matches a pattern."""
+    return any(folder.glob(pattern)) if "/" in pattern else any(fnmatchcase(name, pattern) for name in names)
+
+
+def _insert_values(layout: str, values: Mapping[str, object]) -> str:
+    """Return a layout in which the values of options replace their names in braces, as in {split}-*-of-*."""
+    return re.sub(r"\{([\w-]+)\}", lambda name: str(values.get(name[1], name[0])), layout)
 
 
 def _is_on_same_file_system(folder: Path, shared_path: Path) -> bool:

@@ -52,13 +52,17 @@ def export(
     from hpcrun.jobs.run_arguments import find_run_or_file
 
     source = find_run_or_file(model)
-    target = (output or Path(source.stem + _FILE_SUFFIXES[export_format])).absolute()
+    name = source.name if source.is_dir() else source.stem  # the directories of a sweep's runs end in .0, .1, ...
+    target = (output or Path(name + _FILE_SUFFIXES[export_format])).absolute()
     if target.exists():
         raise HpcrunError(f"{target} exists", hint="give another PATH with -o, or remove it first")
     if not target.parent.is_dir():
         raise HpcrunError(f"there is no folder {target.parent}", hint="create it first, or give another PATH")
     if (ending := _FILE_SUFFIXES[export_format]) and target.suffix != ending:
         raise HpcrunError(f"--output={output}: a file of this format ends in {ending}", hint=f"-o {output}{ending}")
+    other_formats = [one for one, suffix in _FILE_SUFFIXES.items() if suffix and suffix == target.suffix]
+    if other_formats and not ending:
+        raise HpcrunError(f"--output={output}: a SavedModel is a folder", hint=f"give --format {other_formats[0]}, too")
     request = {"model": str(source), "best": best, "format": export_format.value, "output": str(target)}
     cli_output.message(f"exporting {source} ...")
     exported_model = keras_program.call("export_model", request)

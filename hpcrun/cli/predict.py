@@ -92,6 +92,9 @@ def _prepare(files: "Sequence[Path]", records: list[dict[str, Any]], folder: Pat
 
     Returns:
         The file to read for each image; None if it cannot be read.
+
+    Raises:
+        HpcrunError: A converted image cannot be written.
     """
     try:
         from hpcrun.data.images import encode_image
@@ -110,5 +113,13 @@ def _prepare(files: "Sequence[Path]", records: list[dict[str, Any]], folder: Pat
             prepared.append(file.absolute())
         else:
             prepared.append(folder / f"{number}.jpg")
-            (folder / f"{number}.jpg").write_bytes(image.data)
+            _write_image(folder / f"{number}.jpg", image.data)
     return prepared
+
+
+def _write_image(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        hint = "free some disk space, or set TMPDIR to a folder that has some"
+        raise HpcrunError(f"{file.parent}, for converted images: {error.strerror}", hint=hint, exit_code=1) from None

@@ -62,6 +62,19 @@ def build(
     Raises:
         HpcrunError: The folder has unrelated files or files of a different build, or the disk is full.
     """
+    try:
+        return _build(dataset, out, options, workers, report)
+    except OSError as error:
+        raise HpcrunError(
+            f"{error.filename or out}: {error.strerror or error}",
+            hint="free some disk space, or give another folder; the same command resumes the build",
+            exit_code=1,
+        ) from None
+
+
+def _build(
+    dataset: Dataset, out: Path, options: Options, workers: int, report: Callable[[int, int], None]
+) -> dict[str, Any]:
     tasks = _plan(dataset, out, options)
     identity = _identify(dataset, options)
     with _lock(out) as journal:

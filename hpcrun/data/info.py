@@ -34,8 +34,9 @@ class SplitInfo:
         formats: Number of images by format.
         heights: Height of each image in pixels.
         widths: Width of each image in pixels.
-        damaged: One message for each shard that has a damaged record or a label without a class.
-        samples: Features of the sample records, for a picture.
+        damaged: One message for each shard that has a damaged record or a label without a class, and for each sample
+            that is no image.
+        samples: Images of the sample records.
     """
 
     shards: int = 0
@@ -46,7 +47,7 @@ class SplitInfo:
     heights: list[int] = field(default_factory=list)
     widths: list[int] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
-    samples: list[dict[str, list[Any]]] = field(default_factory=list)
+    samples: list[Image.Image] = field(default_factory=list)
 
     def count(self, features: dict[str, list[Any]]) -> None:
         """Add a record to the counts."""
@@ -102,8 +103,11 @@ def inspect_split(
                 _require_label(features["image/class/label"][0], len(names), file, offset)
                 info.count(features)
                 if kept_samples < samples_per_shard and len(info.samples) < samples:
-                    info.samples.append(features)
                     kept_samples += 1
+                    try:
+                        info.samples.append(sample_image(features).convert("RGB"))
+                    except ValueError as error:
+                        info.damaged.append(f"{file}: record at byte {offset}: {error}")
         except (RecordError, OSError) as error:
             info.damaged.append(error.message if isinstance(error, HpcrunError) else f"{file}: {error.strerror}")
         if not size and file.is_file():
@@ -121,11 +125,11 @@ def _decode_text(features: dict[str, list[Any]], name: str) -> str:
     return bytes(next(iter(features.get(name, [])), b"")).decode(errors="replace")
 
 
-def draw_samples(samples: Sequence[dict[str, list[Any]]], file: Path) -> int:
-    """Write a picture with thumbnails of records.
+def draw_samples(samples: Sequence[Image.Image], file: Path) -> int:
+    """Write a picture with thumbnails of images.
 
     Args:
-        samples: Features of each record.
+        samples: The images, which become thumbnails.
         file: The image file to write; its suffix determines the format.
 
     Returns:
@@ -136,8 +140,7 @@ def draw_samples(samples: Sequence[dict[str, list[Any]]], file: Path) -> int:
     """
     cell_pixels = _THUMBNAIL_PIXELS + _GAP_PIXELS
     sheet = Image.new("RGB", (_COLUMNS * cell_pixels, max(1, -(-len(samples) // _COLUMNS)) * cell_pixels), "white")
-    for number, features in enumerate(samples):
-        image = sample_image(features).convert("RGB")
+    for number, image in enumerate(samples):
         image.thumbnail((_THUMBNAIL_PIXELS, _THUMBNAIL_PIXELS))
         sheet.paste(image, (number % _COLUMNS * cell_pixels, number // _COLUMNS * cell_pixels))
     try:

@@ -62,7 +62,8 @@ def write_shards(tasks: list[ShardTask], workers: int, report: Callable[[int], N
         The result of each shard, as soon as it is written.
 
     Raises:
-        HpcrunError: A shard cannot be written, or a process was killed.
+        HpcrunError: A process was killed.
+        OSError: A shard cannot be written.
     """
     workers = min(workers, len(tasks))
     try:
@@ -72,12 +73,6 @@ def write_shards(tasks: list[ShardTask], workers: int, report: Callable[[int], N
             counter = count(1)
             for task in tasks:
                 yield task.write(lambda: report(next(counter)))
-    except OSError as error:
-        raise HpcrunError(
-            f"{error.filename or 'a shard'}: {error.strerror or error}",
-            hint="free some disk space, or give another folder; the same command resumes the build",
-            exit_code=1,
-        ) from None
     except BrokenProcessPool:
         raise HpcrunError(
             "a process of the build was killed, usually because memory ran out",

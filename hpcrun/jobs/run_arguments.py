@@ -103,10 +103,21 @@ def add_data_of_run(program: Workload, args: tuple[str, ...]) -> tuple[str, ...]
     if _find_value(args, data.option) or not (run / "job.json").exists():
         return args
     training_job = _select_run(str(run)).spec
-    folder = _find_value(training_job.argv, data.option)
-    if not folder or STAGED_PLACEHOLDER in folder:
+    folder = _find_value(training_job.argv, data.option) or ""
+    if STAGED_PLACEHOLDER in folder:
+        folder = _find_original(folder, training_job.stage_in)
+    if not folder:
         return args
     return (*args, f"--{data.option}={Path(training_job.directory, paths.expand_user(folder))}")
+
+
+def _find_original(folder: str, staged_paths: Sequence[str]) -> str:
+    """Return the folder from which a job made its copy, such as ``{staged}/records``; empty if it was an archive."""
+    for path in staged_paths:
+        copy = f"{STAGED_PLACEHOLDER}/{Path(path).name}"
+        if f"{folder}/".startswith(f"{copy}/"):
+            return path + folder.removeprefix(copy)
+    return ""
 
 
 def _select_run(word: str) -> Run:

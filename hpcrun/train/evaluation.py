@@ -14,13 +14,17 @@ from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
 from hpcrun.run.job import print_line, run_dir
 from hpcrun.run.metrics import append_epoch
+from hpcrun.train.data.batch_map import map_batches
 from hpcrun.train.model import Model
 from hpcrun.train.ranks.world import world
-from hpcrun.train.saved_model import SavedModel, count_classes, ends_in_softmax
+from hpcrun.train.saved_model import SavedModel, count_classes, ends_in_softmax, image_shape, image_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import tensorflow as tf
+
+    from hpcrun.train.images.image_set import ImageSet
     from hpcrun.train.types import Data
 
 
@@ -112,6 +116,28 @@ class Evaluator:
         hits = [(float(metric.total), float(metric.count)) for metric in self.metrics]
         precision, recall = (total / count if count else 0.0 for total, count in hits)
         return Evaluation(precision, recall, loss, round(hits[0][1]))
+
+
+def make_batches(images: ImageSet, batch_size: int, model: keras.Model) -> tf.data.Dataset:
+    """Return this rank's shards of batches of images, with the size and the channels that a model takes. Collective.
+
+    Args:
+        images: The images.
+        batch_size: The global batch size, over all ranks.
+        model: A model of square images in colour, or grey.
+
+    Raises:
+        HpcrunError: The model takes other inputs.
+    """
+    batches = images.batches(batch_size, image_size(model))
+    return map_batches(batches, _remove_colours) if image_shape(model)[2] == 1 else batches
+
+
+def _remove_colours(x: Data, y: Data) -> tuple[Data, Data]:
+    """Return images with one channel, (b, size, size, 1), and their classes."""
+    import tensorflow as tf
+
+    return tf.image.rgb_to_grayscale(x), y
 
 
 def require_classes(model: keras.Model, saved_model: SavedModel, names: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import tensorflow as tf
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.host_program import serve
@@ -29,6 +30,9 @@ def export_model(request: Json, report: Callable[[int, int], None]) -> Json:  # 
 
     Returns:
         Path and epoch of the model, path of the exported model, and path of the file of class names (None: no names).
+
+    Raises:
+        HpcrunError: There is no model, or it cannot be exported.
     """
     saved_model = find_saved_model(request["model"], best=request["best"])
     output = Path(request["output"])
@@ -36,9 +40,15 @@ def export_model(request: Json, report: Callable[[int, int], None]) -> Json:  # 
     names_file = (
         output / "assets.extra/labels.txt" if request["format"] == "savedmodel" else output.with_suffix(".labels.txt")
     )
+    model = load_model(saved_model.file)
     try:
-        _write(load_model(saved_model.file), request["format"], temporary_file)
+        _write(model, request["format"], temporary_file)
         temporary_file.rename(output)
+    except (OSError, tf.errors.OpError) as error:
+        # TensorFlow's message is "FILE; REASON [Op:NAME]"
+        reason = error.strerror if isinstance(error, OSError) else error.message.rpartition("; ")[2].partition(" [")[0]
+        hint = "free some disk space, or give another PATH with -o"
+        raise HpcrunError(f"{output}: {reason or error}", hint=hint) from None
     finally:
         shutil.rmtree(temporary_file) if temporary_file.is_dir() else temporary_file.unlink(missing_ok=True)
     if saved_model.names:

@@ -35,3 +35,5 @@ def serve(answer: Callable[[Json, Callable[[int, int], None]], Json]) -> None:
         reply(error=error.message, hint=error.hint)
     except ImportError as error:
         reply(error=str(error), missing=error.name)
+    except OSError as error:
+        reply(error=f"{error.filename or 'a file'}: {error.strerror or error}", hint=None)

@@ -5,9 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError
 from hpcrun.train.host_program import serve
-from hpcrun.train.saved_model import SavedModel, find_saved_model, image_shape, load_model, to_probabilities
+from hpcrun.train.saved_model import (
+    SavedModel,
+    count_classes,
+    find_saved_model,
+    image_shape,
+    image_size,
+    load_model,
+    to_probabilities,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +38,7 @@ def predict_files(request: Json, report: Callable[[int, int], None]) -> Json:
     """
     saved_model = find_saved_model(request["model"], best=request["best"])
     model = load_model(saved_model.file)
-    image_shape(model)
+    count_classes(model)
     files = [Path(file) for file in request["files"]]
     results: list[Json] = []
     for start in range(0, len(files), _BATCH_SIZE):
@@ -43,7 +50,8 @@ def predict_files(request: Json, report: Callable[[int, int], None]) -> Json:
 def _predict_batch(saved_model: SavedModel, model: keras.Model, files: list[Path], class_count: int) -> list[Json]:
     import numpy as np
 
-    images = [_read_image(file, image_shape(model)) for file in files]
+    size, channels = image_size(model), image_shape(model)[2]
+    images = [_read_image(file, size, channels) for file in files]
     readable_images = [image for image in images if not isinstance(image, str)]
     scores = iter(to_probabilities(model, model.predict_on_batch(np.stack(readable_images))) if readable_images else ())
     return [
@@ -54,20 +62,17 @@ def _predict_batch(saved_model: SavedModel, model: keras.Model, files: list[Path
     ]
 
 
-def _read_image(file: Path, shape: tuple[int, int, int]) -> Data:
-    """Return an image as uint8 (height, width, channels); an error message if it cannot be read."""
+def _read_image(file: Path, size: int, channels: int) -> Data:
+    """Return an image as uint8 (size, size, channels); an error message if it cannot be read."""
     import tensorflow as tf
 
     from hpcrun.train.images.augmentation import AUGMENTATIONS
     from hpcrun.train.images.decoding import Decoder
 
-    height, width, channels = shape
-    if height != width:
-        raise HpcrunError(f"the model takes images of {height} x {width}, which are not square")
     try:
         content = tf.io.read_file(str(file))[tf.newaxis]  # (1,)
         seeds = tf.zeros([1, 2], tf.int32)
-        image = Decoder(height, AUGMENTATIONS["none"]).decode_files(content, seeds)[0]  # (height, width, 3)
+        image = Decoder(size, AUGMENTATIONS["none"]).decode_files(content, seeds)[0]  # (size, size, 3)
     except tf.errors.OpError as error:
         return error.message.partition("\n")[0]
     return (tf.image.rgb_to_grayscale(image) if channels == 1 else image).numpy()

@@ -6,16 +6,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, pluralize
 from hpcrun.frozen import frozen
 from hpcrun.train.saved_model_record import BEST, LABELS, LAST, read_record
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import keras
 
     from hpcrun.train.types import Data
 
 _HINT = "fit(callbacks=hpcrun.train.run_callbacks()) saves a model after each epoch (docs/images.md)"
+
+_TORCH_HINT = "its model.pt is of PyTorch: torch.load reads the weights (docs/workloads.md)"
 
 
 @frozen
@@ -55,7 +59,8 @@ def find_saved_model(source: str | Path, *, best: bool = False) -> SavedModel:
     file = folder / (record.get("best") or BEST if best else record.get("file") or LAST) if path.is_dir() else path
     if not file.is_file():
         problem = f"{path} has no saved model ({file.name})" if path.is_dir() else f"there is no model {path}"
-        raise HpcrunError(problem, hint=_HINT if path.is_dir() else None)
+        hint = _TORCH_HINT if (folder / "model.pt").is_file() else _HINT
+        raise HpcrunError(problem, hint=hint if path.is_dir() else None)
     epochs = {record.get("file"): record.get("epoch"), record.get("best"): record.get("best_epoch")}
     return SavedModel(file, read_names(folder), epochs.get(file.name), record)
 
@@ -63,7 +68,7 @@ def find_saved_model(source: str | Path, *, best: bool = False) -> SavedModel:
 def read_names(folder: Path) -> tuple[str, ...]:
     """Return the class names in a folder's ``labels.txt``, beginning with output 0; empty if it does not exist."""
     with suppress(OSError):
-        return tuple((folder / LABELS).read_text(encoding="utf-8").splitlines())
+        return tuple((folder / LABELS).read_text(encoding="utf-8", errors="backslashreplace").splitlines())
     return ()
 
 
@@ -87,7 +92,7 @@ def load_model(source: str | Path, *, best: bool = False) -> keras.Model:
 
     try:
         return keras.models.load_model(file, compile=False)
-    except (OSError, ValueError, TypeError) as error:
+    except Exception as error:  # Keras raises exceptions of many types for damaged files
         (first_line, *_) = str(error).strip().splitlines() or [type(error).__name__]
         raise HpcrunError(f"{file}: Keras cannot load this model: {first_line}") from error
 
@@ -107,6 +112,27 @@ def image_shape(model: keras.Model) -> tuple[int, int, int]:
     return shape[1:]
 
 
+def image_size(model: keras.Model, channels: Collection[int] = (1, 3)) -> int:
+    """Return height and width of the images that a model takes.
+
+    Args:
+        model: The model.
+        channels: The numbers of channels that the caller supports.
+
+    Raises:
+        HpcrunError: The images are not square, or have a different number of channels.
+    """
+    height, width, found_channels = image_shape(model)
+    if height != width:
+        message = f"the model takes images of {height} x {width}, which are not square"
+        raise HpcrunError(message, hint="give keras.Input a square")
+    if found_channels not in channels:
+        raise HpcrunError(
+            f"the model takes images with {pluralize(found_channels, 'channel')}", hint="use a model of colour images"
+        )
+    return height
+
+
 def count_classes(model: keras.Model) -> int:
     """Return the number of classes of a model.
 
@@ -120,20 +146,37 @@ def count_classes(model: keras.Model) -> int:
 
 
 def ends_in_softmax(model: keras.Model) -> bool:
-    """Return whether the outputs of a model are probabilities."""
+    """Return whether the outputs of a model are probabilities of classes, of which each sample has one."""
+    return _last_activation(model) == "softmax"
+
+
+def _last_activation(model: keras.Model) -> str:
+    """Return the name of the activation of a model's last layer; empty if it has none."""
     import keras
 
     last_layer = model.layers[-1]
     if isinstance(last_layer, keras.Model):
-        return ends_in_softmax(last_layer)
-    return (
-        isinstance(last_layer, keras.layers.Softmax)
-        or getattr(last_layer, "activation", None) is keras.activations.softmax
-    )
+        return _last_activation(last_layer)
+    if isinstance(last_layer, keras.layers.Softmax):
+        return "softmax"
+    return getattr(getattr(last_layer, "activation", None), "__name__", "")
 
 
 def to_probabilities(model: keras.Model, outputs: Data) -> Data:
-    """Convert the outputs of a model to probabilities (samples, classes)."""
-    import keras
+    """Convert the outputs of a model to probabilities (samples, classes).
 
-    return outputs if ends_in_softmax(model) else keras.ops.convert_to_numpy(keras.ops.softmax(outputs))
+    A sigmoid yields the probability of each class, and a single one that of the second of two classes.
+
+    Raises:
+        HpcrunError: The model has a single output that is not a probability.
+    """
+    import keras
+    import numpy as np
+
+    activation = _last_activation(model)
+    if activation == "sigmoid":
+        return np.concatenate([1 - outputs, outputs], axis=1) if outputs.shape[1] == 1 else outputs
+    if outputs.shape[1] == 1:
+        hint = "end the model in one output for each class, or in a sigmoid"
+        raise HpcrunError("the only output of the model is not a probability", hint=hint)
+    return outputs if activation == "softmax" else keras.ops.convert_to_numpy(keras.ops.softmax(outputs))

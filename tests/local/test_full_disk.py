@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +54,23 @@ def test_submit_fails_without_space_for_records(small, size_kb):
         assert done.stderr.count("\n") == 2
     assert small(size_kb, "hpcrun submit --dry-run -- true >script; bash -n script").returncode == 0
     assert json.loads(small(size_kb, "hpcrun status --json").stdout) == []
+
+
+@pytest.mark.parametrize("free_kb", [0, 4, 8])  # for nothing, the journal, and a shard
+def test_a_data_set_without_space_is_one_error_and_goes_on(small, free_kb):
+    build = 'hpcrun data synthetic "$D/out" --images 1 --validation-images 0 --workers 1 --size 8'
+    free = f'truncate -s -{free_kb}k "$D/filling"; {build}; code=$?; rm "$D/filling"; {build} >/dev/null'
+    done = small(64, f'{FILL} {free} && ls "$D/out"; exit $code')
+    assert (done.returncode, "dataset.json" in done.stdout.split()) == (1, True), done.stderr
+    folder = re.escape(f"{Path.cwd()}/disk/out")
+    assert re.match(rf"ERROR: {folder}.*: No space left on device\nHINT: free some disk space, ", done.stderr)
+
+
+def test_a_workload_that_cannot_be_copied_leaves_no_folder(small):
+    done = small(64, f'{FILL} cd "$D"; hpcrun workload new mine --from resnet50; code=$?; ls; exit $code')
+    assert (done.returncode, done.stdout) == (2, "filling\n")
+    assert done.stderr.count("No space left on device") == 1
+    assert "HINT: change to a folder with free space" in done.stderr
 
 
 def test_incomplete_snapshot_is_removed(small, isolated_home):

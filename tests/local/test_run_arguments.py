@@ -45,6 +45,21 @@ def test_evaluate_takes_the_data_of_the_training(cli, trained, tmp_path, words):
     assert len(submitted_arguments(cli, "evaluate", "--", "--run=net")) == 1  # that training names none
 
 
+@pytest.mark.parametrize(("option", "folder", "expected"), [
+    ("--stage-in=records", "{staged}/records", "records"),
+    ("--stage-in=records", "{staged}/records/small", "records/small"),
+    ("--unpack=records.tar", "{staged}/records", None),
+])  # fmt: skip
+def test_evaluate_takes_the_data_that_the_training_staged(cli, trained, tmp_path, option, folder, expected):
+    (tmp_path / "s.toml").write_text(f'extends = "local"\nlocal_scratch = ["{tmp_path}/disk"]\n')
+    (tmp_path / "records.tar").touch()
+    argv = ("submit", "--site", "./s.toml", "--no-gpu", "-J", "staged", option, "--", "true", "--data-dir", folder)
+    code, _, err = cli(*argv)
+    assert code == 0, err
+    given = submitted_arguments(cli, "evaluate", "--", "--run=staged")
+    assert given[1:] == ([f"--data-dir={tmp_path}/{expected}"] if expected else [])
+
+
 def test_a_model_file_becomes_its_absolute_path(cli, trained, tmp_path):
     given = submitted_arguments(cli, "evaluate", "--", "--data-dir=records", "--model=m.keras")
     assert given == ["--data-dir=records", f"--run={tmp_path}/m.keras"]
@@ -89,6 +104,7 @@ def test_a_run_directory_stays_the_same(cli, trained):
         (("export", "m.keras", "-o", "none/m"), "there is no folder "),
         (("export", "m.keras", "--format", "onnx", "-o", "m.pb"), "a file of this format ends in .onnx"),
         (("export", "m.keras", "--format", "pb"), "--format=pb"),
+        (("export", "m.keras", "-o", "m.onnx"), "m.onnx: a SavedModel is a folder\nHINT: give --format onnx, too"),
     ],
 )
 def test_mistakes_are_refused_without_starting_keras(cli, trained, argv, message, monkeypatch):

@@ -29,3 +29,19 @@ def test_an_onnx_model_predicts_the_same(tmp_path):
     for words in (["-c", SAVE], ["-m", "hpcrun", "export", "m.keras", "--format", "onnx", "-o", "m.onnx"]):
         subprocess.run([sys.executable, *words], cwd=tmp_path, check=True)
     subprocess.run([sys.executable, "-c", COMPARE], cwd=tmp_path, check=True)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("name", "how"), [("m", "savedmodel"), ("n.keras", "keras"), ("m.onnx", "onnx")])
+def test_a_full_disk_is_one_error(tmp_path, name, how):
+    subprocess.run([sys.executable, "-c", SAVE], cwd=tmp_path, check=True)
+    (tmp_path / "disk").mkdir()
+    lines = 'mount -t tmpfs -o size=4k tmpfs disk || exit 99\n"$@"; code=$?; ls -A disk; exit $code'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c", lines, "bash"]
+    export = [sys.executable, "-m", "hpcrun", "export", "m.keras", "--format", how, "-o", f"disk/{name}"]
+    done = subprocess.run([*command, *export], cwd=tmp_path, capture_output=True, text=True, check=False)
+    if done.returncode == 99 or "unshare" in done.stderr:
+        pytest.skip(f"no private mounts on this host: {done.stderr}")
+    assert (done.returncode, done.stdout) == (2, "")
+    error = f"ERROR: {tmp_path}/disk/{name}: No space left on device\nHINT: free some disk space, or give another PATH"
+    assert error in done.stderr

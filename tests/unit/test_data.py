@@ -23,7 +23,7 @@ from hpcrun.data.example import decode_example, encode_example
 from hpcrun.data.info import sample_image
 from hpcrun.data.layout import find_shards, read_labels
 from hpcrun.data.shard_files import read_shard
-from hpcrun.data.tfrecord import read_records
+from hpcrun.data.tfrecord import read_records, write_record
 from tests.waiting import wait_until
 
 
@@ -316,6 +316,16 @@ def test_info_names_damaged_records(photos, cli, damage, reason):
     assert f"out/{shard.name}: record at byte" in err
     assert reason in err
     assert "train" in out  # the other shard is counted
+
+
+def test_info_names_samples_that_are_no_images(photos, cli):
+    cli("data", "build", "photos", "out", "--shards", "2")
+    shard = photos.parent / "out/train-00001-of-00002"
+    with shard.open("wb") as stream:
+        write_record(stream, encode_example({"image/encoded": b"\xff\xd8\xffno image", "image/class/label": 1}))
+    code, _, err = cli("data", "info", "out", "--sheet", "samples.png")
+    assert (code, f"{shard.name}: record at byte 0: not an image that Pillow reads" in err) == (1, True), err
+    assert pixels("samples.png").shape[1] == 8 * 132
 
 
 def test_info_names_shards_that_cannot_be_read(photos, cli):

@@ -215,9 +215,13 @@ def test_a_hint_names_what_to_do_instead_of_a_value():
 
 @pytest.mark.parametrize("argv", [
     ["--image-size", "31"], ["--batch-size", "0"], ["--arch", "inception_v3", "--image-size", "74"], ["--arch", "x"],
-    ["--xla", "--sync-batch-norm"], ["--label-smoothing", "1"], ["--lr", "nan"], ["--learning-rate=inf"], ["--ema=nan"],
+    ["--xla", "--sync-batch-norm"], ["--fine-tune", "{m}", "--sync-batch-norm"], ["--fine-tune={m}", "--image-size=64"],
+    ["--fine-tune", "{m}", "--precision", "mixed_bfloat16"],
+    ["--label-smoothing", "1"], ["--lr", "nan"], ["--learning-rate=inf"], ["--ema=nan"],
 ])  # fmt: skip
-def test_resnet50_refuses_wrong_values_before_the_queue(cli, argv):
+def test_resnet50_refuses_wrong_values_before_the_queue(cli, tmp_path, argv):
+    (tmp_path / "m.keras").write_bytes(b"PK\3\4")
+    argv = [word.format(m=tmp_path / "m.keras") for word in argv]
     code, _, err = cli("submit", "resnet50", "--site", "slurm", "--dry-run", "--", "--synthetic-data", *argv)
     assert code == 2
     assert err.startswith("ERROR: resnet50: --")
@@ -233,6 +237,24 @@ def test_resnet50_refuses_wrong_values_before_the_queue(cli, argv):
 def test_transformer_refuses_wrong_stages_before_the_queue(cli, words, message):
     code, _, err = cli("submit", "transformer", "--site", "slurm", "--dry-run", *words)
     assert (code, f"ERROR: transformer: {message}" in err) == (2, True), err
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("resnet50-jax", "-n", "3", "--", "--synthetic-data"), "--batch-size=256 is not a multiple of the ranks of the"),
+    (("resnet50-jax", "-n", "2", "--", "--synthetic-data", "--batch-size=1"), "HINT: -- --batch-size=2, or another"),
+    (("strategies", "-n", "3"), "--batch-size=64 is not a multiple of the ranks of the job, 3 with --strategy=multi"),
+    (("strategies", "-n", "2", "--", "--strategy=parameter-server", "--evaluator"), "--evaluator runs on at least 3 "),
+    (("mlp", "--", "--seed", "4294967296"), "--seed=4294967296: must be at least 0 and at most 4294967295"),
+])  # fmt: skip
+def test_workloads_refuse_ranks_and_seeds_that_they_cannot_use(cli, words, message):
+    code, _, err = cli("submit", words[0], "--site", "slurm", "--dry-run", *words[1:])
+    assert (code, message in err) == (2, True), err
+
+
+def test_one_process_per_node_shares_a_batch_with_those_of_other_nodes(cli):
+    argv = ("submit", "resnet50-jax", "--site", "slurm", "--dry-run", "-N", "2", "--ntasks-per-node", "3")
+    code, out, err = cli(*argv, "--launch", "nodes", "--", "--synthetic-data")
+    assert (code, "train.py --synthetic-data\n" in out) == (0, True), err
 
 
 def test_workload_new_copies_a_folder_that_can_be_submitted(tmp_path, monkeypatch, cli):

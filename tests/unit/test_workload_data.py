@@ -89,6 +89,48 @@ def test_a_folder_of_images_that_is_not_a_data_set_is_refused(submit, isolated_h
     assert submit("resnet50", "--", "--data-dir", str(isolated_home / "photos"))[0] == 0
 
 
+@pytest.mark.parametrize(("argv", "reason"), [
+    (["resnet50", "--", "--data-dir", "{}/file"], "a file, not a folder"),
+    (["cifarnet", "--", "--data-dir", "{}/other"], "the folder has none of cifar-10-*, "),
+    (["cifarnet", "--", "--data-dir", "{}/half"], "the folder has none of cifar-10-*, "),
+    (["lenet5", "--", "--data-dir", "{}/other"], "the folder has none of mnist.npz, train-*-of-* + validation-*-of-*"),
+    (["lenet5", "--", "--dataset=shards", "--data-dir", "{}/half"], "the folder has none of mnist.npz, "),
+    (["evaluate", "--", "--model", "{}/m.keras", "--data-dir", "{}/half"], "none of validation-*-of-*, validation, "),
+])  # fmt: skip
+def test_data_of_another_kind_are_refused(submit, isolated_home, argv, reason):
+    (isolated_home / "file").touch()
+    (isolated_home / "m.keras").write_bytes(b"PK\3\4")
+    for name in ("other/readme", "half/train-00000-of-00001"):
+        (isolated_home / name).parent.mkdir()
+        (isolated_home / name).touch()
+    code, err, submitted = submit(*(word.format(isolated_home) for word in argv))
+    assert (code, submitted, reason in err) == (2, False, True), err
+
+
+@pytest.mark.parametrize("argv", [
+    ["cifarnet", "--", "--data-dir", "{}/cifar"],
+    ["cifarnet", "--", "--data-dir", "{}/cifar/mine"],
+    ["lenet5", "--", "--data-dir", "{}/cifar", "--dataset=digits"],
+    ["evaluate", "--", "--model", "{}/m.keras", "--data-dir", "{}/half", "--split=train"],
+])  # fmt: skip
+def test_data_of_all_kinds_that_a_workload_reads_are_accepted(submit, isolated_home, argv):
+    (isolated_home / "m.keras").write_bytes(b"PK\3\4")
+    for name in ("cifar/mine/data_batch_1.bin", "half/train-00000-of-00001"):
+        (isolated_home / name).parent.mkdir(parents=True)
+        (isolated_home / name).touch()
+    code, err, submitted = submit(*(word.format(isolated_home) for word in argv))
+    assert (code, submitted) == (0, True), err
+
+
+@pytest.mark.parametrize("flag", ["--follow", "--best"])
+def test_only_a_job_has_several_models(submit, isolated_home, flag):
+    (isolated_home / "m.keras").write_bytes(b"PK\3\4")
+    argv = ("--model", f"{isolated_home}/m.keras", "--data-dir", "/nowhere/on/this/host")
+    code, err, submitted = submit("evaluate", "--", *argv, flag)
+    assert (code, submitted, f"evaluate: {flag} needs a job, and --run is a model\n" in err) == (2, False, True), err
+    assert submit("evaluate", "--", *argv)[0] == 0
+
+
 def test_job_on_this_host_needs_its_folder_here(cli):
     code, _, err = cli("submit", "--site", "local", "--no-gpu", "lenet5", "--", "--data-dir", "/nowhere/on/this/host")
     assert (code, "ERROR: lenet5: --data-dir=/nowhere/on/this/host: there is no such folder" in err) == (2, True)
@@ -155,7 +197,7 @@ def test_an_option_may_have_an_underscore(submit, folder, isolated_home):
     ('option = "data_dir"\nfile = "x"\nfile_for = "set=y"', "data.file_for = 'set' names none of its options"),
     ('option = "data_dir"\nfile = "x"', "data.file needs data.file_for"),
     ('option = "data_dir"\nfile = "x"\nfile_for = "data_dir"', "data.file needs data.file_for"),
-    ('option = "data_dir"\ndefaults = "~/x"', "data.defaults = '~/x': expected a list of folders"),
+    ('option = "data_dir"\ndefaults = "~/x"', "data.defaults: '~/x' is not a list (write ['~/x'])"),
 ])  # fmt: skip
 def test_a_table_of_data_that_names_no_option_is_refused(submit, folder, data, message):
     code, err, submitted = submit(folder(data))
@@ -185,6 +227,11 @@ def test_a_text_may_be_a_file_or_a_folder(submit, isolated_home):
     assert f"ERROR: transformer: --text={isolated_home}/bok.txt: there is no such file or folder\n" in err
     assert "HINT: hpcrun submit transformer -- --text=FILE\n" in err
     (isolated_home / "books").mkdir()
+    (isolated_home / "book.txt").touch()
+    for name, reason in (("books", "the folder is empty"), ("book.txt", "the file is empty")):
+        code, err, submitted = submit("transformer", "--", f"--text={isolated_home}/{name}")
+        assert (code, submitted, f"--text={isolated_home}/{name}: {reason}\n" in err) == (2, False, True)
+    (isolated_home / "books/1.txt").write_text("text")
     (isolated_home / "book.txt").write_text("text")
     for name in ("books", "book.txt"):
         assert submit("transformer", "--", f"--text={isolated_home}/{name}")[0] == 0

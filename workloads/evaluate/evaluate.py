@@ -12,9 +12,8 @@ args = hpcrun.train.options(__file__)
 hpcrun.train.init()  # starts MPI, and TensorFlow on this rank's cores and GPU, before the import of Keras
 
 from hpcrun.train import images  # noqa: E402
-from hpcrun.train.evaluation import Evaluator, record_evaluation, require_classes  # noqa: E402
+from hpcrun.train.evaluation import Evaluator, make_batches, record_evaluation, require_classes  # noqa: E402
 from hpcrun.train.follow_run import last_evaluated_epoch, list_models  # noqa: E402
-from hpcrun.train.saved_model import image_shape  # noqa: E402
 
 data_dir = args.data_dir or os.environ.get("HPCRUN_DATA_IMAGENET")
 if not data_dir:
@@ -31,8 +30,7 @@ for saved in list_models(args.run, follow=args.follow, best=args.best, after_epo
         evaluator = Evaluator(model)
     else:
         evaluator.model.set_weights(model.get_weights())
-    size, _, _ = image_shape(model)
-    evaluation = evaluator.evaluate(validation.batches(args.batch_size, size))
+    evaluation = evaluator.evaluate(make_batches(validation, args.batch_size, model))
     record_evaluation(evaluation, saved, time.perf_counter() - start_time)
     result = {**asdict(evaluation), **({"epoch": saved.epoch} if saved.epoch else {}), "model": str(args.run)}
 

@@ -18,10 +18,11 @@ hpcrun.train.init()  # starts MPI, and TensorFlow on this rank's cores and GPU, 
 import keras  # noqa: E402
 
 from hpcrun.train import images  # noqa: E402
+from hpcrun.train.saved_model import image_size  # noqa: E402
 
 keras.utils.set_random_seed(args.seed)
 pretrained = hpcrun.train.load_model(args.fine_tune) if args.fine_tune else None
-size = pretrained.input_shape[1] if pretrained else args.image_size
+size = image_size(pretrained, channels=[3]) if pretrained else args.image_size
 data_dir = args.data_dir or os.environ.get("HPCRUN_DATA_IMAGENET")
 if not data_dir:
     raise hpcrun.train.HpcrunError(

@@ -23,6 +23,9 @@ folder = Path(args.data_dir or Path(os.environ.get("KERAS_HOME", "~/.keras"), "d
 file = folder / "mnist.npz"
 default_dataset = "mnist" if file.is_file() else "shards" if args.data_dir and any(folder.glob("train-*")) else "digits"
 dataset = args.dataset or default_dataset
+if args.data_dir and (args.dataset, dataset) == (None, "digits"):
+    hint = "hpcrun data mnist FOLDER writes shards, or give --dataset digits for those of scikit-learn"
+    raise hpcrun.train.HpcrunError(f"{folder} has neither mnist.npz nor shards", hint=hint)
 if dataset == "shards":  # shards that `hpcrun data mnist` wrote
     train, validation_images = (images.read_split(folder, split) for split in ("train", "validation"))
 

@@ -20,12 +20,13 @@ import networks  # noqa: E402  (in this folder)
 import numpy as np  # noqa: E402
 
 from hpcrun.train import images  # noqa: E402
+from hpcrun.train.saved_model import image_size  # noqa: E402
 
 keras.utils.set_random_seed(args.seed)
 if args.precision != "float32":
     keras.mixed_precision.set_global_policy(args.precision)
 pretrained = hpcrun.train.load_model(args.fine_tune) if args.fine_tune else None
-size = pretrained.input_shape[1] if pretrained else args.image_size
+size = image_size(pretrained, channels=[3]) if pretrained else args.image_size
 data_dir = args.data_dir or os.environ.get("HPCRUN_DATA_IMAGENET")
 
 # Data: images, uint8 (b, 224, 224, 3), and classes from 0, (b,); a rank decodes only its own samples.

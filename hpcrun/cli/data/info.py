@@ -66,9 +66,7 @@ def info(
         lines = "\n".join(damage_messages[:20]) + f"\nand {len(damage_messages) - 20} more" * (
             len(damage_messages) > 20
         )
-        raise HpcrunError(
-            f"{len(damage_messages)} shards are damaged:\n{lines}", hint="copy or build them again", exit_code=1
-        )
+        raise HpcrunError(f"{folder} has damaged data:\n{lines}", hint="copy or build them again", exit_code=1)
 
 
 def _show(splits: "dict[str, SplitInfo]", names: list[str]) -> None:

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 from checks import assert_refused, run_checks
 
 import hpcrun.train
 from hpcrun.errors import HpcrunError
 from hpcrun.train import follow_run, followers, images
-from hpcrun.train.evaluation import Evaluator, require_classes, top_k
+from hpcrun.train.evaluation import Evaluator, make_batches, require_classes, top_k
 from hpcrun.train.follow_run import list_models
-from hpcrun.train.saved_model import SavedModel
+from hpcrun.train.saved_model import SavedModel, image_size, to_probabilities
 
 hpcrun.train.init()
 folder = Path(sys.argv[1])
@@ -65,6 +66,33 @@ def check_counts_are_exact():
     for weight in (2.0**24, 1.0):  # float32 has no 2^24 + 1
         metric.update_state([0], keras.ops.array([[1.0, 0.0]]), sample_weight=[weight])
     assert float(metric.count) == 2**24 + 1
+
+
+def check_grey_images_are_evaluated():
+    model = keras.Sequential([keras.Input((8, 8, 1), dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(10)])
+    grey = tf.image.rgb_to_grayscale(pixels).numpy()  # (n, 8, 8, 1)
+    expected = float(np.mean(np.argmax(model.predict(grey, verbose=0), axis=1) == labels))
+    found = Evaluator(model).evaluate(make_batches(validation, 16, model))
+    assert (found.precision_at_1, found.examples) == (expected, len(labels))
+
+
+def check_images_that_a_model_cannot_take_are_refused():
+    shapes = ((8, 9, 3), (100,), (8, 8, 1))
+    wide, flat, grey = (keras.Sequential([keras.Input(shape), keras.layers.Flatten()]) for shape in shapes)
+    assert_refused("images of 8 x 9, which are not square", make_batches, validation, 16, wide)
+    assert_refused("expected images of a fixed size", image_size, flat)
+    assert_refused("images with 1 channel", image_size, grey, channels=[3])
+
+
+def check_outputs_become_probabilities():
+    def predict(outputs, units, activation):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units, activation=activation)])
+        return to_probabilities(model, np.array(outputs, "float32")).tolist()
+
+    assert predict([[0.25, 0.75]], 2, "softmax") == predict([[0.25, 0.75]], 2, "sigmoid") == [[0.25, 0.75]]
+    assert predict([[0.75]], 1, "sigmoid") == [[0.25, 0.75]]
+    assert predict([[3.0, 3.0]], 2, None) == [[0.5, 0.5]]
+    assert_refused("the only output of the model is not a probability", predict, [[0.5]], 1, None)
 
 
 def check_other_classes_are_refused():

@@ -1,0 +1,106 @@
+"""Checks of the tables of ``workload.toml``: the keys of each option, and the types of all values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.errors import closest_match
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TYPE_NAMES = ("str", "int", "float", "run", "bool")
+_NAMES_OF_TYPES: dict[type, str] = {
+    str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "a table",
+}  # fmt: skip
+_LIMITS: dict[str, type] = {"min": float, "max": float}
+_OPTION_KEYS: dict[str, type] = {
+    "type": str, "required": bool, "choices": list, "hints": dict, **_LIMITS, "min_per_rank": int, "aliases": list,
+    "requires": list, "help": str,
+}  # fmt: skip
+_RULE_KEYS: dict[str, type] = {
+    "when": str, **_LIMITS, "choices": list, "option": str, "job": str, "excludes": str,
+    "min_ranks": int, "max_ranks": int, "divides_ranks": bool, "multiple_of_ranks": bool,
+}  # fmt: skip
+_TEXT_KEYS = ("description", "entry")
+_LIST_KEYS = ("packages",)
+_LISTS_OF_DATA = ("defaults", "layouts")
+_FLAGS_OF_DATA = ("required", "files")
+
+
+def require_table(table: Mapping[str, Any]) -> None:
+    """Refuse values of ``workload.toml`` that have the wrong type, and unknown keys of its options.
+
+    Args:
+        table: The content of the file.
+
+    Raises:
+        ValueError: A value has the wrong type, or an option has an unknown key.
+    """
+    for name in _TEXT_KEYS:
+        _require_type(name, table.get(name, ""), str)
+    for name in _LIST_KEYS:
+        _require_texts(name, table.get(name, []))
+    for name in ("resources", "data", "options"):
+        _require_type(name, table.get(name, {}), dict, f"write [{name}]")
+    for name, value in table.get("data", {}).items():
+        if name in _LISTS_OF_DATA:
+            _require_texts(f"data.{name}", value)
+        else:
+            _require_type(f"data.{name}", value, bool if name in _FLAGS_OF_DATA else str)
+    for option, declaration in table.get("options", {}).items():
+        _require_declaration(f"options.{option}", declaration)
+
+
+def _require_declaration(name: str, declaration: Any) -> None:
+    """Refuse an invalid declaration of an option, such as ``options.batch-size``."""
+    _require_type(name, declaration, dict, f"write [{name}], and below it default = {declaration!r}")
+    for key, value in declaration.items():
+        if key in _OPTION_KEYS:
+            _require_type(f"{name}.{key}", value, _OPTION_KEYS[key])
+        elif key != "default":
+            closest_key = closest_match(key, ["default", *_OPTION_KEYS])
+            hint = f"did you mean {closest_key}?" if closest_key else f"known keys: default, {', '.join(_OPTION_KEYS)}"
+            raise ValueError(f"{name} has an unknown key {key} ({hint})")
+    _require_values(name, declaration, _option_type(name, declaration))
+    _require_texts(f"{name}.aliases", declaration.get("aliases", []))
+    for rule in declaration.get("requires", []):
+        _require_type(f"{name}.requires", rule, dict, 'write [{ when = "OPTION=VALUE", min = 75 }]')
+        for key in rule.keys() & _RULE_KEYS.keys():
+            _require_type(f"{name}.requires: {key}", rule[key], _RULE_KEYS[key])
+
+
+def _option_type(name: str, declaration: Mapping[str, Any]) -> type:
+    """Return the type of an option's values: that of ``type``, or of its default."""
+    default = declaration.get("default", "")
+    if "type" not in declaration:
+        return type(default)
+    if declaration["type"] not in _TYPE_NAMES:
+        raise ValueError(f"{name}.type = {declaration['type']!r} is not one of {', '.join(_TYPE_NAMES[:-1])}")
+    option_type = {"int": int, "float": float, "bool": bool}.get(declaration["type"], str)
+    if "default" in declaration:
+        _require_type(f"{name}.default", default, option_type)
+    return option_type
+
+
+def _require_values(name: str, declaration: Mapping[str, Any], option_type: type) -> None:
+    """Refuse limits of an option that is not a number, and choices or hints of another type."""
+    limits = [key for key in ("min", "max", "min_per_rank") if key in declaration]
+    if limits and option_type not in {int, float}:
+        raise ValueError(f"{name}.{limits[0]} limits a number, and the option is {_NAMES_OF_TYPES[option_type]}")
+    for choice in declaration.get("choices", []):
+        _require_type(f"{name}.choices", choice, option_type)
+    _require_texts(f"{name}.hints", [*declaration.get("hints", {}).values()])
+
+
+def _require_texts(name: str, values: Any) -> None:
+    _require_type(name, values, list, f"write [{values!r}]")
+    for value in values:
+        _require_type(name, value, str)
+
+
+def _require_type(name: str, value: Any, expected: type, hint: str = "") -> None:
+    """Refuse a value of another type; a whole number is also a number, but true and false are not."""
+    if type(value) is expected or (expected is float and type(value) is int):
+        return
+    raise ValueError(f"{name}: {value!r} is not {_NAMES_OF_TYPES[expected]}{f' ({hint})' if hint else ''}")

@@ -1,0 +1,58 @@
+"""Wrong values in a ``workload.toml`` are one error that names the key."""
+
+import pytest
+
+
+@pytest.fixture
+def show(cli, tmp_path, monkeypatch):
+    """Return a function that shows a workload with a workload.toml, and returns the exit code and errors."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/train.py").touch()
+
+    def call(text):
+        (tmp_path / "mine/workload.toml").write_text(text)
+        code, _, err = cli("workload", "show", "./mine")
+        return code, err
+
+    return call
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("[options]\nlr = 0.1", "options.lr: 0.1 is not a table (write [options.lr], and below it default = 0.1)"),
+    ("[options.n]\ndefault = 1\nmininum = 1", "options.n has an unknown key mininum (did you mean min?)"),
+    ("[options.n]\ndefault = 1\nwhy = 1", "options.n has an unknown key why (known keys: default, type, "),
+    ('[options.n]\ndefault = "1"\nmin = 1', "options.n.min limits a number, and the option is text"),
+    ("[options.n]\ndefault = true\nmax = 1", "options.n.max limits a number, and the option is true or false"),
+    ('[options.n]\ndefault = 1\nmin = "1"', "options.n.min: '1' is not a number"),
+    ('[options.n]\ntype = "int"\ndefault = 0.5', "options.n.default: 0.5 is not a whole number"),
+    ('[options.n]\ntype = "integer"', "options.n.type = 'integer' is not one of str, int, float, run"),
+    ('[options.n]\ndefault = "a"\nchoices = "a b"', "options.n.choices: 'a b' is not a list"),
+    ("[options.n]\ndefault = 1\nchoices = ['1']", "options.n.choices: '1' is not a whole number"),
+    ("[options.n]\ndefault = 1\nrequires = { min = 1 }", "options.n.requires: {'min': 1} is not a list"),
+    ("[options.n]\ndefault = 1\nrequires = ['x=1']", "options.n.requires: 'x=1' is not a table"),
+    ("[options.n]\ndefault = 1\nrequires = [{ max = '1' }]", "options.n.requires: max: '1' is not a number"),
+    ("options = ['n']", "options: ['n'] is not a table (write [options])"),
+    ("packages = 'keras'", "packages: 'keras' is not a list (write ['keras'])"),
+    ("entry = 1", "entry: 1 is not text"),
+    ("[data]\noption = 'n'\nlayouts = 'train'\n[options.n]\ntype = 'str'", "data.layouts: 'train' is not a list"),
+])  # fmt: skip
+def test_wrong_values_are_refused(show, tmp_path, text, message):
+    code, err = show(text)
+    assert (code, err.startswith(f"ERROR: {tmp_path}/mine/workload.toml: {message}")) == (2, True), err
+
+
+@pytest.mark.parametrize("text", [
+    "[options.n]\ndefault = 1\nmin = 0.5\nchoices = [1, 2]\nhelp = 'x'\naliases = ['m']",
+    "[options.n]\ntype = 'float'\ndefault = 1\nmin = 1\nmax = 2\nrequires = [{ when = 'n=1', max_ranks = 2 }]",
+    "[options.n]\ntype = 'str'\nchoices = ['a']\nhints = { b = 'a' }",
+    "[options.n]\ntype = 'run'\nrequired = true",
+])  # fmt: skip
+def test_right_values_are_not_refused(show, text):
+    assert show(text) == (0, "")
+
+
+def test_an_option_without_a_value_has_no_share_of_the_ranks(cli, tmp_path, show):
+    show('[options.n]\ntype = "int"\nmin_per_rank = 1')
+    code, out, err = cli("submit", "./mine", "--site", "local", "--no-gpu", "-n", "2", "--dry-run")
+    assert (code, "mine/train.py\n" in out) == (0, True), err
