@@ -2,7 +2,8 @@
 
 The files are read in the order of their names; the first entry that matches is used. An entry has ``advice`` and
 
-- ``pattern``: a regular expression of the exception's type and message; ``advice`` may quote its named groups,
+- ``pattern``: a regular expression of the exception's type and message; ``advice`` may quote its named groups, and
+  ``{package}``, the package that raised the exception (if ``library`` requires one),
 - ``library``: a regular expression of the file, normally of a library, that raised the exception,
 - ``code``: a regular expression of the user's line of code, or several of them.
 
@@ -24,6 +25,9 @@ from hpcrun.why.literals import condense, may_match
 from hpcrun.why.message_advice import advise_on_system_error
 
 _FOLDER_OF_PACKAGES = re.compile(r"^.*(?=/(?:site|dist)-packages/)")  # an environment is often named after a library
+
+_PACKAGE = re.compile(r".*-packages/(\w+)")
+_PIP_NAMES = {"PIL": "pillow", "cv2": "opencv-python", "skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 
 
 class Advice(NamedTuple):
@@ -60,8 +64,16 @@ class RaisedException:
                 continue
             if match := re.search(entry.pattern, self.error):
                 groups = match.groupdict("")
+                if "{package}" in entry.advice:
+                    groups["package"] = self.package
                 return entry.advice.format_map(groups) if groups else entry.advice
         return ""
+
+    @property
+    def package(self) -> str:
+        """The package that raised the exception, by the name that pip knows; empty for other files."""
+        match = _PACKAGE.search(self.file)
+        return _PIP_NAMES.get(match[1], match[1]) if match else ""
 
 
 @lru_cache(maxsize=256)

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.frozen import frozen
 from hpcrun.secrets import mask
+from hpcrun.why.code_details import describe
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.exception_advice import advise
 from hpcrun.why.exception_text import is_instruction
@@ -219,8 +220,9 @@ def _match_exception(kind: str, facts: JobFacts) -> Match | None:
         groups["code"] += f", by {error.library}"
     advice = advise(error.error, error.cause, error.raised_in, error.code, error.hint)
     advice = advice or advise_on_exception(error.error)
+    details = describe(error.error, error.code, error.raised_in, error.file)
     operation = f"the operation {error.operation} failed" if error.operation else ""
-    groups["advice"] = "".join(f"{part}; " for part in (advice, operation) if part)
+    groups["advice"] = "".join(f"{part}; " for part in (details, advice, operation) if part)
     return Match(groups, Evidence(log.name, log.line(error.last)), (log.name, error.last))
 
 

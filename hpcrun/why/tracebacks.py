@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_CHARACTERS = 400
 
-_TRACEBACK_START = re.compile(r"^.{0,80}?Traceback \(most recent call last\)(?::(?: \(RANK \d+\))?\s*$| ─+╮$|$)")
+_TRACEBACK_START = re.compile(r"^.{0,500}?Traceback \(most recent call last\)(?::(?: \(RANK \d+\))?\s*$| ─+╮$|$)")
 _FRAME = re.compile(
     r"""^\s*(?:\|\ \s*|>\ )?File\ "(?P<file>[^"]+)",\ line\ (?P<number>\d+)  # >: loguru
     |^│\ (?P<boxed>/\S+?):(?P<boxed_number>\d+)\ in\  # rich
@@ -191,7 +191,7 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         text = message if has_type else f"{match['type']}: {message}" if message else match["type"]
         previous_line = lines[start - 1] if start else ""
         ignored, in_thread = (
-            bool(_IGNORED_EXCEPTION.match(previous_line)),
+            bool(_IGNORED_EXCEPTION.match(previous_line)) or _is_reported_as_ignored(lines, last),
             previous_line.startswith("Exception in thread "),
         )
         operation, hint = _find_operation("\n".join(lines[index : end_index + 1])), find_hint(lines, index, end_index)
@@ -201,6 +201,11 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
             raised_in=raised_in,
         )  # fmt: skip
     return None
+
+
+def _is_reported_as_ignored(lines: list[str], last: int) -> bool:
+    """Return whether the line after a message says that the exception was ignored, as Cython's code prints it."""
+    return last + 1 < len(lines) and lines[last + 1].startswith("Exception ignored in: '")
 
 
 def _find_operation(text: str) -> str:
