@@ -26,8 +26,15 @@ from hpcrun.why.message_advice import advise_on_system_error
 
 _FOLDER_OF_PACKAGES = re.compile(r"^.*(?=/(?:site|dist)-packages/)")  # an environment is often named after a library
 
+_ROOT_ERROR = re.compile(r"^\(\d\) ")  # one of several in a message of TensorFlow
 _PACKAGE = re.compile(r".*-packages/(\w+)")
-_PIP_NAMES = {"PIL": "pillow", "cv2": "opencv-python", "skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+_PIP_NAMES = {
+    "PIL": "pillow",
+    "cv2": "opencv-python",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
 
 
 class Advice(NamedTuple):
@@ -94,7 +101,7 @@ def advise(error: str, cause: str = "", file: str = "", code: str = "", hint: st
     """
     exception = RaisedException(error, file, code)
     advice_on_cause = RaisedException(cause).find(is_general=False) if cause else ""
-    is_quoted = "".join(hint.split())[:100] in "".join(error.split())
+    is_quoted = "".join(_ROOT_ERROR.sub("", hint).split())[:100] in "".join(error.split())
     quoted_hint = "" if is_quoted or not hint else f"its message says: {hint}"
     if specific := exception.find(is_general=False) or advice_on_cause:
         return f"{specific}; {quoted_hint}" if quoted_hint else specific
