@@ -27,7 +27,8 @@ from hpcrun.why.message_advice import advise_on_system_error
 _FOLDER_OF_PACKAGES = re.compile(r"^.*(?=/(?:site|dist)-packages/)")  # an environment is often named after a library
 
 _ROOT_ERROR = re.compile(r"^\(\d\) ")  # one of several in a message of TensorFlow
-_PACKAGE = re.compile(r".*-packages/(\w+)")
+_COMPILED_FILE = re.compile(r"^\w+/.*\.p(?:yx|xi)$")  # of Cython, relative to the folder of packages
+_PACKAGE = re.compile(r"(?:.*-packages/|^)(\w+)(?:/|\.)")
 _PIP_NAMES = {
     "PIL": "pillow",
     "cv2": "opencv-python",
@@ -63,7 +64,7 @@ class RaisedException:
 
     def find(self, *, is_general: bool) -> str:
         """Return the advice of the first entry that matches the exception; empty if there is none."""
-        library_file = _FOLDER_OF_PACKAGES.sub("", self.file)
+        library_file = _FOLDER_OF_PACKAGES.sub("", f"/{self.file}" if _COMPILED_FILE.search(self.file) else self.file)
         for entry in _find_candidates(condense(self.error)):
             if entry.is_general is not is_general or not re.search(entry.library, library_file):
                 continue
