@@ -28,7 +28,7 @@ _FOLDER_OF_PACKAGES = re.compile(r"^.*(?=/(?:site|dist)-packages/)")  # an envir
 
 _ROOT_ERROR = re.compile(r"^\(\d\) ")  # one of several in a message of TensorFlow
 _COMPILED_FILE = re.compile(r"^\w+/.*\.p(?:yx|xi)$")  # of Cython, relative to the folder of packages
-_PACKAGE = re.compile(r"(?:.*-packages/|^)(\w+)(?:/|\.)")
+_PACKAGE = re.compile(r"(?:.*-packages/|^(?=\w+/.*\.p(?:yx|xi)$))(\w+)")
 _PIP_NAMES = {
     "PIL": "pillow",
     "cv2": "opencv-python",
@@ -79,9 +79,9 @@ class RaisedException:
 
     @property
     def package(self) -> str:
-        """The package that raised the exception, by the name that pip knows; empty for other files."""
+        """The package that raised the exception, by the name that pip knows; "the library" for other files."""
         match = _PACKAGE.search(self.file)
-        return _PIP_NAMES.get(match[1], match[1]) if match else ""
+        return _PIP_NAMES.get(match[1], match[1]) if match else "the library"
 
 
 @lru_cache(maxsize=256)
