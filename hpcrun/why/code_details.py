@@ -119,6 +119,12 @@ def _find_argument(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
             yield from _describe_type(node.args[0], match["kind"])
 
 
+def _find_keyword(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
+    for node in _nodes(tree, ast.Call):
+        if any(keyword.arg == match["name"] for keyword in node.keywords) and (text := _quote(node.func)):
+            yield f"{text} takes no argument {match['name']}"
+
+
 def _find_operand(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
     operations = [(node.op, node.left, node.right) for node in _nodes(tree, ast.BinOp)]
     operations += [(node.op, node.target, node.value) for node in _nodes(tree, ast.AugAssign)]
@@ -190,6 +196,7 @@ _FINDERS: tuple[_Finder, ...] = (
     (re.compile(r"^TypeError: unsupported operand .* for (?P<operator>[^:]+): '(?P<left>\w+)' and '(?P<right>\w+)'"),
      _find_operand),
     (re.compile(rf"^TypeError: '\S+' not supported between {_TYPES}"), _find_compared),
+    (re.compile(r"^TypeError: .*got an unexpected keyword argument '(?P<name>\w+)'"), _find_keyword),
     (re.compile(r"^TypeError: can't multiply sequence by non-int of type '(?P<kind>\w+)'"), _find_factor),
     (re.compile(r"^KeyError: (?P<key>'[^']{1,80}'|-?\d+)$"), _find_key),
     (re.compile(r"^IndexError: (?:list|tuple|string) index out of range"), _find_index),

@@ -26,6 +26,8 @@ FILE = "/home/u/train.py"
     ("TypeError: unsupported operand type(s) for /: 'str' and 'int'", "lr=args.lr / 10)", "`args.lr` is a str"),
     ("TypeError: '<' not supported between instances of 'NoneType' and 'int'", "if best < 3:", "`best` is None"),
     ("TypeError: can't multiply sequence by non-int of type 'list'", "rows = [None] * size", "`size` is a list"),
+    ("TypeError: __init__() got an unexpected keyword argument 'gpus'", "trainer = pl.Trainer(gpus=1, max_epochs=3)",
+     "`pl.Trainer` takes no argument gpus"),
     ("KeyError: 'lr'", "lr=config['optim']['lr'],", "`config['optim']` has no key 'lr'"),
     ("KeyError: 'tench'", "label = self.index[name]", "`self.index` has no key 'tench', the value of `name`"),
     ("IndexError: list index out of range", "last = sorted(glob(pattern))[-1]", "`sorted(glob(pattern))` is empty"),
@@ -71,3 +73,14 @@ def test_a_cause_that_an_exception_shows_names_the_users_line(recorded):
     diagnosis = explain(recorded.job(exit_code=1, logs={"12_0_log.err": f"{head}{message}\n"})).diagnosis
     assert diagnosis.name == "mixed-devices"
     assert diagnosis.fix.endswith(f"it was raised at {FILE}, line 9, in `y = net(x.cuda())`")
+
+
+def test_a_line_of_a_library_is_not_called_the_users(recorded):
+    library = "/env/lib/python3.12/site-packages/odd/core.py"
+    head = f'Traceback (most recent call last):\n  File "{library}", line 9, in run\n    y = net(x.cuda())\n'
+    message = (
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+    )
+    diagnosis = explain(recorded.job(exit_code=1, logs={"12_0_log.err": f"{head}{message}\n"})).diagnosis
+    assert diagnosis.name == "mixed-devices"
+    assert "raised at" not in diagnosis.fix
