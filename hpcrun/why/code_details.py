@@ -35,8 +35,9 @@ def describe(error: str, code: str, raised_in: str, file: str) -> str:
     in_path_function = bool(_PATH_FUNCTIONS.search(raised_in))
     if not code or (raised_in != file and not in_path_function):
         return ""
-    for pattern, find in _PATH_FINDERS if in_path_function else _FINDERS:
-        if match := pattern.search(error):
+    finders = _FINDERS.get(error.partition(":")[0], ())
+    for pattern, find in _PATH_FINDERS if in_path_function else finders:
+        if match := re.search(pattern, error):
             tree = _parse(code)
             found = set(find(tree, match)) if tree else set[str]()
             return found.pop() if len(found) == 1 else ""
@@ -179,27 +180,27 @@ def _find_path(tree: ast.AST, _match: re.Match[str]) -> Iterator[str]:
             yield f"{parts[0]} is None" if len(parts) == 1 else f"one of {', '.join(parts)} is None"
 
 
-_Finder = tuple[re.Pattern[str], "Callable[[ast.AST, re.Match[str]], Iterator[str]]"]
-_TYPES = r"instances of '(?P<left>\w+)' and '(?P<right>\w+)'"
+_Finder = tuple[str, "Callable[[ast.AST, re.Match[str]], Iterator[str]]"]
 _PATH_FINDERS: tuple[_Finder, ...] = (
-    (re.compile(r"(?:join\(\) argument|expected str, bytes or os\.PathLike|should be a str).*NoneType"), _find_path),
+    (r"(?:join\(\) argument|expected str, bytes or os\.PathLike|should be a str).*NoneType", _find_path),
 )
-_FINDERS: tuple[_Finder, ...] = (
-    (re.compile(r"^AttributeError: '(?P<kind>\w+)' object has no attribute '(?P<name>\w+)'"), _find_attribute),
-    (re.compile(r"^TypeError: '(?P<kind>[\w.]+)' object is not subscriptable"), _find_subscript),
-    (re.compile(r"^TypeError: '(?P<kind>[\w.]+)' object does not support item assignment"), _find_subscript),
-    (re.compile(r"^TypeError: '(?P<kind>[\w.]+)' object is not callable"), _find_call),
-    (re.compile(r"^TypeError: '(?P<kind>[\w.]+)' object is not iterable"), _find_iteration),
-    (re.compile(r"^TypeError: cannot unpack non-iterable (?P<kind>\w+) object"), _find_iteration),
-    (re.compile(r"^TypeError: object of type '(?P<kind>[\w.]+)' has no (?P<function>len)\(\)"), _find_argument),
-    (re.compile(r"^TypeError: (?P<function>int|float)\(\) argument must be .*, not '(?P<kind>\w+)'"), _find_argument),
-    (re.compile(r"^TypeError: unsupported operand .* for (?P<operator>[^:]+): '(?P<left>\w+)' and '(?P<right>\w+)'"),
-     _find_operand),
-    (re.compile(rf"^TypeError: '\S+' not supported between {_TYPES}"), _find_compared),
-    (re.compile(r"^TypeError: .*got an unexpected keyword argument '(?P<name>\w+)'"), _find_keyword),
-    (re.compile(r"^TypeError: can't multiply sequence by non-int of type '(?P<kind>\w+)'"), _find_factor),
-    (re.compile(r"^KeyError: (?P<key>'[^']{1,80}'|-?\d+)$"), _find_key),
-    (re.compile(r"^IndexError: (?:list|tuple|string) index out of range"), _find_index),
-    (re.compile(r"^ZeroDivisionError: "), _find_divisor),
-    *_PATH_FINDERS,
-)  # fmt: skip
+_FINDERS: dict[str, tuple[_Finder, ...]] = {
+    "AttributeError": ((r"'(?P<kind>\w+)' object has no attribute '(?P<name>\w+)'", _find_attribute),),
+    "TypeError": (
+        (r"'(?P<kind>[\w.]+)' object (?:is not subscriptable|does not support item assignment)", _find_subscript),
+        (r"'(?P<kind>[\w.]+)' object is not callable", _find_call),
+        (r"'(?P<kind>[\w.]+)' object is not iterable", _find_iteration),
+        (r"cannot unpack non-iterable (?P<kind>\w+) object", _find_iteration),
+        (r"object of type '(?P<kind>[\w.]+)' has no (?P<function>len)\(\)", _find_argument),
+        (r" (?P<function>int|float)\(\) argument must be .*, not '(?P<kind>\w+)'", _find_argument),
+        (r"unsupported operand .* for (?P<operator>[^:]+): '(?P<left>\w+)' and '(?P<right>\w+)'", _find_operand),
+        (r" not supported between instances of '(?P<left>\w+)' and '(?P<right>\w+)'", _find_compared),
+        (r"got an unexpected keyword argument '(?P<name>\w+)'", _find_keyword),
+        (r"can't multiply sequence by non-int of type '(?P<kind>\w+)'", _find_factor),
+        *_PATH_FINDERS,
+    ),
+    "KeyError": ((r": (?P<key>'[^']{1,80}'|-?\d+)$", _find_key),),
+    "IndexError": ((r": (?:list|tuple|string) index out of range", _find_index),),
+    "ZeroDivisionError": ((r":", _find_divisor),),
+}
+"""The finders of each type of exception, with the messages that they understand."""
