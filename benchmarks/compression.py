@@ -41,7 +41,7 @@ MEASURED_HOSTS = (2, 4, 8)
 PREDICTED_RANKS, PREDICTED_GIGABITS = (8, 32, 128, 512, 1024), (1, 10, 25, 100)
 MESSAGE_SECONDS = 3e-5  # latency of one message between two hosts
 COMPUTE_SECONDS = 0.1  # assumed time of AlexNet's step on one GPU, without communication
-AUTO_STEPS, AUTO_ROUNDS = 150, 2
+AUTO_STEPS, AUTO_ROUNDS = 300, 1
 HOROVOD = ROOT / ".venv-horovod" / "bin" / "python"
 GOAL_GAIN, GOAL_ERROR, GOAL_LOSS = 3.0, 0.2, 0.02
 

@@ -2,7 +2,8 @@
 
 The files are read in the order of their names; the first entry that matches is used. An entry has ``advice`` and
 
-- ``pattern``: a regular expression of the exception's type and message; ``advice`` may quote its named groups,
+- ``pattern``: a regular expression of the exception's type and message; ``advice`` may quote its named groups, and
+  ``{package}``, the package that raised the exception (if ``library`` requires one),
 - ``library``: a regular expression of the file, normally of a library, that raised the exception,
 - ``code``: a regular expression of the user's line of code, or several of them.
 
@@ -24,6 +25,17 @@ from hpcrun.why.literals import condense, may_match
 from hpcrun.why.message_advice import advise_on_system_error
 
 _FOLDER_OF_PACKAGES = re.compile(r"^.*(?=/(?:site|dist)-packages/)")  # an environment is often named after a library
+
+_ROOT_ERROR = re.compile(r"^\(\d\) ")  # one of several in a message of TensorFlow
+_COMPILED_FILE = re.compile(r"^\w+/.*\.p(?:yx|xi)$")  # of Cython, relative to the folder of packages
+_PACKAGE = re.compile(r"(?:.*-packages/|^(?=\w+/.*\.p(?:yx|xi)$))(\w+)")
+_PIP_NAMES = {
+    "PIL": "pillow",
+    "cv2": "opencv-python",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
 
 
 class Advice(NamedTuple):
@@ -52,7 +64,7 @@ class RaisedException:
 
     def find(self, *, is_general: bool) -> str:
         """Return the advice of the first entry that matches the exception; empty if there is none."""
-        library_file = _FOLDER_OF_PACKAGES.sub("", self.file)
+        library_file = _FOLDER_OF_PACKAGES.sub("", f"/{self.file}" if _COMPILED_FILE.search(self.file) else self.file)
         for entry in _find_candidates(condense(self.error)):
             if entry.is_general is not is_general or not re.search(entry.library, library_file):
                 continue
@@ -60,8 +72,16 @@ class RaisedException:
                 continue
             if match := re.search(entry.pattern, self.error):
                 groups = match.groupdict("")
+                if "{package}" in entry.advice:
+                    groups["package"] = self.package
                 return entry.advice.format_map(groups) if groups else entry.advice
         return ""
+
+    @property
+    def package(self) -> str:
+        """The package that raised the exception, by the name that pip knows; "the library" for other files."""
+        match = _PACKAGE.search(self.file)
+        return _PIP_NAMES.get(match[1], match[1]) if match else "the library"
 
 
 @lru_cache(maxsize=256)
@@ -82,7 +102,7 @@ def advise(error: str, cause: str = "", file: str = "", code: str = "", hint: st
     """
     exception = RaisedException(error, file, code)
     advice_on_cause = RaisedException(cause).find(is_general=False) if cause else ""
-    is_quoted = "".join(hint.split())[:100] in "".join(error.split())
+    is_quoted = "".join(_ROOT_ERROR.sub("", hint).split())[:100] in "".join(error.split())
     quoted_hint = "" if is_quoted or not hint else f"its message says: {hint}"
     if specific := exception.find(is_general=False) or advice_on_cause:
         return f"{specific}; {quoted_hint}" if quoted_hint else specific

@@ -10,6 +10,7 @@ _WRAPPER_EXCEPTION = re.compile(
     r"\b(?:ChildFailedError|CalledProcessError|SystemExit|RayTaskError\S*|ProcessRaisedException|ProcessExitedException"
     r"|KeyboardInterrupt|ApplicationError|JobException|CancelledError|CheckpointException|TerminatedWorkerError|BrokenProcessPool|BrokenExecutor|SignalException|SIGTERMException)$"
 )
+_STANDARD_LIBRARY = re.compile(r"/lib(?:64)?/python[\d.]+/")
 _EXIT_MESSAGE = re.compile(r"^SystemExit: .*[A-Za-z]{3}")
 _PARENT_PROCESS_MESSAGE = re.compile(
     r"Horovod detected that one or more processes exited|Engine (?:core initialization failed|process failed to start)"
@@ -75,6 +76,11 @@ class PythonError:
         """The library file that raised the exception, relative to the package's parent; empty for the user's file."""
         _, found, path = self.raised_in.rpartition("-packages/")
         return path if found and self.raised_in != self.file else ""
+
+    @property
+    def is_of_library(self) -> bool:
+        """Whether no file of the user's is in the traceback."""
+        return "-packages/" in self.file or self.file.startswith("<") or bool(_STANDARD_LIBRARY.search(self.file))
 
     @property
     def is_uninformative(self) -> bool:

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.frozen import frozen
 from hpcrun.secrets import mask
+from hpcrun.why.code_details import describe
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.exception_advice import advise
 from hpcrun.why.exception_text import is_instruction
@@ -157,6 +158,8 @@ class Signature:
         evidence = tuple(match.evidence for match in matches)
         nodes = next((match.groups["nodes"] for match in matches if "nodes" in match.groups), "")
         summary, fix = self.summary.format_map(values), self.fix.format_map(values)
+        if "{file}" not in self.fix and (place := _find_place(facts, matches[-1])):
+            fix += f"; it was raised at {place}"
         return Diagnosis(self.name, summary, evidence, fix, cause, self.change, nodes)
 
 
@@ -219,9 +222,20 @@ def _match_exception(kind: str, facts: JobFacts) -> Match | None:
         groups["code"] += f", by {error.library}"
     advice = advise(error.error, error.cause, error.raised_in, error.code, error.hint)
     advice = advice or advise_on_exception(error.error)
+    details = describe(error.error, error.code, error.raised_in, error.file)
     operation = f"the operation {error.operation} failed" if error.operation else ""
-    groups["advice"] = "".join(f"{part}; " for part in (advice, operation) if part)
+    groups["advice"] = "".join(f"{part}; " for part in (details, advice, operation) if part)
     return Match(groups, Evidence(log.name, log.line(error.last)), (log.name, error.last))
+
+
+def _find_place(facts: JobFacts, match: Match) -> str:
+    """Return the user's line of code of the exception that a line of a log belongs to; empty if there is none."""
+    error = facts.python_error
+    if match.line is None or error is None or error.is_of_library or error.kind != "own":
+        return ""
+    log, index = match.line
+    is_within = log == error.log and error.first <= index <= error.end
+    return f"{error.file}, line {error.number}, in `{error.code}`" if is_within and error.code else ""
 
 
 def _describe_advice(error: str) -> str:

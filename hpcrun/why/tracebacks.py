@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_CHARACTERS = 400
 
-_TRACEBACK_START = re.compile(r"^.{0,80}?Traceback \(most recent call last\)(?::(?: \(RANK \d+\))?\s*$| ─+╮$|$)")
+_TRACEBACK_START = re.compile(r"^.{0,500}?Traceback \(most recent call last\)(?::(?: \(RANK \d+\))?\s*$| ─+╮$|$)")
 _FRAME = re.compile(
     r"""^\s*(?:\|\ \s*|>\ )?File\ "(?P<file>[^"]+)",\ line\ (?P<number>\d+)  # >: loguru
     |^│\ (?P<boxed>/\S+?):(?P<boxed_number>\d+)\ in\  # rich
@@ -103,7 +103,7 @@ def _parse(log: Log) -> list[PythonError]:
             continue
         if link := _CHAIN_SEPARATOR.match(_GROUP_MARK.sub("", line)):
             chain_separator = link[0] if errors else ""
-        if not (_TRACEBACK_START.match(line) or _FRAME.match(line)):
+        if not (_starts_traceback(line) or _FRAME.match(line)):
             index += 1
             continue
         error = _parse_one(log.name, lines, index)
@@ -143,7 +143,7 @@ def _join(first_error: PythonError, error: PythonError) -> PythonError:
 
 def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
     """Return the exception whose traceback starts at a line."""
-    has_heading = bool(_TRACEBACK_START.match(lines[start]))
+    has_heading = _starts_traceback(lines[start])
     indent = (
         lines[start][: len(lines[start]) - len(lines[start].lstrip())] if has_heading else ""
     )  # in torchrun's table
@@ -158,7 +158,7 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
             continue
         if not line.strip() or line[:1].isspace() or line.startswith(_BOX_CHARACTERS):
             continue
-        if _TRACEBACK_START.match(line):
+        if _starts_traceback(line):
             return None
         match = _ERROR.match(line)
         if not match or not frames or not (has_heading or _SYNTAX.match(line)):
@@ -170,7 +170,7 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         else:
             message, last = _message(lines, index, match["message"])
         end_index = last
-        while end_index + 1 < len(lines) and end_index < last + 12 and not _TRACEBACK_START.match(lines[end_index + 1]):
+        while end_index + 1 < len(lines) and end_index < last + 12 and not _starts_traceback(lines[end_index + 1]):
             if not lines[end_index + 1].strip() and not any(
                 map(_MESSAGE_CONTINUATION.match, lines[end_index + 2 : end_index + 3])
             ):
@@ -191,7 +191,7 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         text = message if has_type else f"{match['type']}: {message}" if message else match["type"]
         previous_line = lines[start - 1] if start else ""
         ignored, in_thread = (
-            bool(_IGNORED_EXCEPTION.match(previous_line)),
+            bool(_IGNORED_EXCEPTION.match(previous_line)) or _is_reported_as_ignored(lines, last),
             previous_line.startswith("Exception in thread "),
         )
         operation, hint = _find_operation("\n".join(lines[index : end_index + 1])), find_hint(lines, index, end_index)
@@ -201,6 +201,15 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
             raised_in=raised_in,
         )  # fmt: skip
     return None
+
+
+def _starts_traceback(line: str) -> bool:
+    return "Traceback (" in line and bool(_TRACEBACK_START.match(line))
+
+
+def _is_reported_as_ignored(lines: list[str], last: int) -> bool:
+    """Return whether the line after a message says that the exception was ignored, as Cython's code prints it."""
+    return last + 1 < len(lines) and lines[last + 1].startswith("Exception ignored in: '")
 
 
 def _find_operation(text: str) -> str:
@@ -223,13 +232,13 @@ def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
             return f"{message.strip()}: {_find_invalid_value(lines, index)}", index
         is_unfinished = message.rstrip().endswith((":", ",", " got")) and index + 1 < len(lines)
         next_line = lines[index + 1].strip() if is_unfinished else ""
-        is_text = next_line[:1].isalnum() and not _TRACEBACK_START.match(next_line)
+        is_text = next_line[:1].isalnum() and not _starts_traceback(next_line)
         return f"{message.strip()} {next_line}" if is_text else message.strip(), index
     for end_index in range(index + 1, min(index + 80, len(lines))):
         line = _GROUP_MARK.sub("", lines[end_index]).strip()
         if "[[{{" in line and end_index > index + 1:
             break
-        if _TRACEBACK_START.match(line) or _CHAIN_SEPARATOR.match(line):
+        if _starts_traceback(line) or _CHAIN_SEPARATOR.match(line):
             break
     else:
         end_index = min(index + 80, len(lines))

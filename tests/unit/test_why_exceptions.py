@@ -90,6 +90,25 @@ def test_the_line_after_an_exception_without_a_message_is_not_its_message(record
     assert diagnosis.fix.startswith("a package requires the condition")
 
 
+def test_a_traceback_behind_the_progress_bar_of_an_epoch_is_found(recorded):
+    progress = f"3504/3504 [{'=' * 30}] - ETA: 0s - loss: 0.3867 - pearsonr: 0.0205 - r2: -0.1191 "
+    assert "line 9, in `model.fit(batch)`" in diagnose(recorded, f"{progress}{HEAD}ValueError: odd\n").fix
+
+
+def test_an_exception_that_a_destructor_ignored_is_not_the_cause(recorded):
+    where = 'File "h5py/_objects.pyx", line 193, in h5py._objects.ObjectID.__dealloc__'
+    destructor = (
+        f"Traceback (most recent call last):\n  {where}\nRuntimeError: Can't decrement id ref count\n"
+        "Exception ignored in: 'h5py._objects.ObjectID.__dealloc__'\n"
+    )
+    assert "ValueError: odd" in diagnose(recorded, f"{HEAD}ValueError: odd\n{destructor}").summary
+
+
+def test_advice_names_the_package_that_raised_the_exception():
+    advice = advise("AttributeError: 'Odd' object has no attribute 'x'", file="/env/site-packages/sklearn/base.py")
+    assert advice.startswith("scikit-learn uses .x of an object of Odd")
+
+
 @pytest.mark.parametrize(("message", "name"), [
     ("slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***", "cancelled-in-log"),
     ("slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***", "time-limit"),
