@@ -19,6 +19,11 @@ _OPERATORS: dict[str, type[ast.operator]] = {
     "+": ast.Add, "-": ast.Sub, "*": ast.Mult, "@": ast.MatMult, "%": ast.Mod, "/": ast.Div, "//": ast.FloorDiv,
     "** or pow()": ast.Pow,
 }  # fmt: skip
+_FUNCTIONS_OF_ITERABLES = frozenset({
+    "all", "any", "dict", "enumerate", "filter", "iter", "list", "map", "max", "min", "reversed", "set", "sorted",
+    "sum", "tuple", "zip",
+})  # fmt: skip
+_METHODS_WITH_KEYS = frozenset({"pop", "remove"})
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -74,6 +79,10 @@ def _nodes(tree: ast.AST, kind: type[_Node]) -> Iterator[_Node]:
     return (node for node in ast.walk(tree) if isinstance(node, kind))
 
 
+def _loops(tree: ast.AST) -> list[ast.For | ast.comprehension]:
+    return [*_nodes(tree, ast.For), *_nodes(tree, ast.comprehension)]
+
+
 def _quote(node: ast.AST) -> str:
     """Return the code of an expression; empty for a literal and an expression that is too long or says nothing."""
     text = ast.unparse(node)
@@ -84,10 +93,12 @@ def _quote(node: ast.AST) -> str:
 def _describe_type(node: ast.AST, kind: str) -> Iterator[str]:
     if not (text := _quote(node)):
         return
-    if kind != "NoneType":
-        yield f"{text} is {'an' if kind[:1] in 'aeiouAEIO' else 'a'} {kind}"
-    else:
-        yield f"{text} returned None" if isinstance(node, ast.Call) else f"{text} is None"
+    verb = "returned" if kind == "NoneType" and isinstance(node, ast.Call) else "is"
+    yield f"{text} {verb} {_name_type(kind)}"
+
+
+def _name_type(kind: str) -> str:
+    return "None" if kind == "NoneType" else f"{'an' if kind[:1] in 'aeiouAEIO' else 'a'} {kind}"
 
 
 def _find_attribute(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
@@ -107,11 +118,22 @@ def _find_call(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
 
 
 def _find_iteration(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
-    for iterable in [*(n.iter for n in _nodes(tree, ast.For)), *(n.iter for n in _nodes(tree, ast.comprehension))]:
-        yield from _describe_type(iterable, match["kind"])
-    for assignment in _nodes(tree, ast.Assign):
-        if isinstance(assignment.targets[0], ast.Tuple):
-            yield from _describe_type(assignment.value, match["kind"])
+    calls = [node for node in _nodes(tree, ast.Call) if ast.unparse(node.func) in _FUNCTIONS_OF_ITERABLES]
+    for iterable in [*(loop.iter for loop in _loops(tree)), *(argument for call in calls for argument in call.args)]:
+        if iterable not in calls:  # they return iterables
+            yield from _describe_type(iterable, match["kind"])
+    for node in _nodes(tree, ast.Assign):
+        if isinstance(node.targets[0], ast.Tuple | ast.List) and node.value not in calls:
+            yield from _describe_type(node.value, match["kind"])
+
+
+def _find_unpacked(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
+    for node in _nodes(tree, ast.Assign):
+        if isinstance(node.targets[0], ast.Tuple | ast.List):
+            yield from _describe_type(node.value, match["kind"])
+    for loop in _loops(tree):
+        if isinstance(loop.target, ast.Tuple | ast.List) and (text := _quote(loop.iter)):
+            yield f"an element of {text} is {_name_type(match['kind'])}"
 
 
 def _find_argument(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
@@ -151,6 +173,8 @@ def _find_compared(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
 
 
 def _find_key(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
+    if any(isinstance(n.func, ast.Attribute) and n.func.attr in _METHODS_WITH_KEYS for n in _nodes(tree, ast.Call)):
+        return  # the key may be an argument of the method
     nodes = list(_nodes(tree, ast.Subscript))
     key = match["key"].strip("'")
     with_key = [n for n in nodes if isinstance(n.slice, ast.Constant) and str(n.slice.value) == key]
@@ -190,7 +214,7 @@ _FINDERS: dict[str, tuple[_Finder, ...]] = {
         (r"'(?P<kind>[\w.]+)' object (?:is not subscriptable|does not support item assignment)", _find_subscript),
         (r"'(?P<kind>[\w.]+)' object is not callable", _find_call),
         (r"'(?P<kind>[\w.]+)' object is not iterable", _find_iteration),
-        (r"cannot unpack non-iterable (?P<kind>\w+) object", _find_iteration),
+        (r"cannot unpack non-iterable (?P<kind>\w+) object", _find_unpacked),
         (r"object of type '(?P<kind>[\w.]+)' has no (?P<function>len)\(\)", _find_argument),
         (r" (?P<function>int|float)\(\) argument must be .*, not '(?P<kind>\w+)'", _find_argument),
         (r"unsupported operand .* for (?P<operator>[^:]+): '(?P<left>\w+)' and '(?P<right>\w+)'", _find_operand),

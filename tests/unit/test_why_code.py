@@ -20,6 +20,10 @@ FILE = "/home/u/train.py"
     ("TypeError: 'NoneType' object is not subscriptable", "for x in config['layers']:", "`config` is None"),
     ("TypeError: 'int' object is not subscriptable", "elif state[0] > 3:", "`state` is an int"),
     ("TypeError: cannot unpack non-iterable NoneType object", "x, y = self.get(i)", "`self.get(i)` returned None"),
+    ("TypeError: cannot unpack non-iterable NoneType object", "for a, b in pairs:", "an element of `pairs` is None"),
+    ("TypeError: cannot unpack non-iterable int object", "d = {k: v for k, v in n}", "an element of `n` is an int"),
+    ("TypeError: 'NoneType' object is not iterable", "for i, x in enumerate(batch):", "`batch` is None"),
+    ("TypeError: 'NoneType' object is not iterable", "a, b = list(self.load(i))", "`self.load(i)` returned None"),
     ("TypeError: object of type 'NoneType' has no len()", "n = len(self.files),", "`self.files` is None"),
     ("TypeError: unsupported operand type(s) for +: 'NoneType' and 'str'", "path = os.environ.get('A') + '/b'",
      "`os.environ.get('A')` returned None"),
@@ -46,6 +50,8 @@ def test_the_part_of_the_line_that_fails_is_named(error, code, details):
     ("AttributeError: 'NoneType' object has no attribute 'shape'", "def odd(:"),
     ("AttributeError: 'Net' object has no attribute 'fc'", "y = self.fc(x)"),
     ("ZeroDivisionError: integer division or modulo by zero", "print('%d' % n)"),
+    ("TypeError: 'NoneType' object is not iterable", "for x, y in zip(images, labels):"),
+    ("KeyError: 'x'", "d.pop(cfg[name])"),
     ("RuntimeError: odd", "x = y.z"),
 ])  # fmt: skip
 def test_no_part_is_named_if_several_may_fail(error, code):
