@@ -60,6 +60,7 @@ def test_it_learns_the_default_text(tmp_path):
     assert len((tmp_path / "labels.txt").read_text().splitlines()) == 256
 
 
+@thorough
 def test_two_ranks_train_as_one_does(words, tmp_path):
     options = ["--text", words, "--epochs", 3, "--batch-size", 10]
     train(1, tmp_path / "one", *options)

@@ -8,9 +8,16 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
 PROGRAM = PROGRAMS / "virtual_workers.py"
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(1, marks=thorough)])
-def test_virtual_workers(ranks):
-    assert run_keras(ranks, PROGRAM).results() == [{}] * ranks
+@pytest.mark.parametrize(
+    ("ranks", "checks"),
+    [
+        (2, ["check_weights_equal_those_without_workers", "check_codecs_round_the_gradients_of_each_worker"]),
+        pytest.param(2, [], marks=thorough),
+        pytest.param(1, [], marks=thorough),
+    ],
+)
+def test_virtual_workers(ranks, checks):
+    assert run_keras(ranks, PROGRAM, *checks).results() == [{}] * ranks
 
 
 @pytest.mark.parametrize("codec", ["ternary", pytest.param("bf16", marks=thorough)])
