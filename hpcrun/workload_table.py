@@ -74,6 +74,8 @@ def _option_type(name: str, declaration: Mapping[str, Any]) -> type:
     """Return the type of an option's values: that of ``type``, or of its default."""
     default = declaration.get("default", "")
     if "type" not in declaration:
+        if type(default) not in {str, int, float, bool}:
+            raise ValueError(f"{name}.default: {default!s} is not text, a number, or true or false")
         return type(default)
     if declaration["type"] not in _TYPE_NAMES:
         raise ValueError(f"{name}.type = {declaration['type']!r} is not one of {', '.join(_TYPE_NAMES[:-1])}")

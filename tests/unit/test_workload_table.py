@@ -32,6 +32,8 @@ def show(cli, tmp_path, monkeypatch):
     ("[options.n]\ndefault = 1\nrequires = { min = 1 }", "options.n.requires: {'min': 1} is not a list"),
     ("[options.n]\ndefault = 1\nrequires = ['x=1']", "options.n.requires: 'x=1' is not a table"),
     ("[options.n]\ndefault = 1\nrequires = [{ max = '1' }]", "options.n.requires: max: '1' is not a number"),
+    ("[options.n]\ndefault = 2026-01-01\nmin = 1", "options.n.default: 2026-01-01 is not text, a number, or true or"),
+    ("[options.n]\ndefault = 2026-01-01\nchoices = [1]", "options.n.default: 2026-01-01 is not text, a number, or "),
     ("options = ['n']", "options: ['n'] is not a table (write [options])"),
     ("packages = 'keras'", "packages: 'keras' is not a list (write ['keras'])"),
     ("entry = 1", "entry: 1 is not text"),
