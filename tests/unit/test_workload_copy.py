@@ -51,7 +51,7 @@ def test_a_source_that_cannot_be_listed_leaves_no_folder():
         with pytest.raises(HpcrunError) as refusal:
             copy_folder("mine", source, folder)
         assert refusal.value.message == f"cannot copy {source} to {folder}/mine: Permission denied"
-        assert "name a folder that you may read after --from" in refusal.value.hint
+        assert "name a folder that you may read after --from" in str(refusal.value)
         assert not (folder / "mine").exists()
 
 
