@@ -230,7 +230,7 @@ def test_an_option_may_have_an_underscore(submit, folder, isolated_home):
     ('option = "data_dir"\nfile = "x"', "data.file needs data.file_for"),
     ('option = "data_dir"\nfile = "x"\nfile_for = "data_dir"', "data.file needs data.file_for"),
     ('option = "data_dir"\nlayouts = ["{split}-*"]', "{split} in data.layouts names none of its options: data_dir"),
-    ('option = "data_dir"\ndefaults = "~/x"', "data.defaults: '~/x' is not a list (write ['~/x'])"),
+    ('option = "data_dir"\ndefaults = "~/x"', 'data.defaults: "~/x" is not a list (write ["~/x"])'),
 ])  # fmt: skip
 def test_a_table_of_data_that_names_no_option_is_refused(submit, folder, data, message):
     code, err, submitted = submit(folder(data))
