@@ -4,6 +4,7 @@ import errno
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def load(monkeypatch, tmp_path):
     (tmp_path / "m.keras").touch()
 
     def call(error):
-        keras = type(sys)("keras")
+        keras: Any = type(sys)("keras")
         keras.models = Models(error)
         monkeypatch.setitem(sys.modules, "keras", keras)
         monkeypatch.setitem(sys.modules, "hpcrun.train.normalization", type(sys)("normalization"))
