@@ -137,7 +137,7 @@ class Rule:
             values: The values of all options.
         """
         other, _, wanted = self.when.partition("=")
-        return not other or _format_toml_value(values[other]) in wanted.split("|")
+        return not other or format_value(values[other]) in wanted.split("|")
 
 
 def read_rules(name: str, option: str, table: Mapping[str, Mapping[str, Any]]) -> list[Rule]:
@@ -170,8 +170,8 @@ def read_rules(name: str, option: str, table: Mapping[str, Mapping[str, Any]]) -
     return rules
 
 
-def _format_toml_value(value: Any) -> str:
-    """Format a value as TOML does."""
+def format_value(value: Any) -> str:
+    """Format a value as in a condition ``OPTION=VALUE`` of ``workload.toml``, where flags are ``true`` or ``false``."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -216,16 +216,26 @@ def copy_folder(name: str, source: str, parent: Path) -> Path:
         raise HpcrunError(f"{source} is not a workload folder", hint=f"bundled: {', '.join(bundled_names())}")
     target = parent / name
     try:
-        shutil.copytree(program.folder, target, ignore=shutil.ignore_patterns("__pycache__", ".*"))
-        for copy in (target, *target.rglob("*")):  # hpcrun may be installed read-only
-            copy.chmod(copy.stat().st_mode | (0o700 if copy.is_dir() else 0o600))
+        target.mkdir()
     except FileExistsError:
         raise HpcrunError(f"{target} exists", hint="choose another name") from None
+    except OSError as error:
+        message = f"cannot create {target}: {error.strerror}"
+        raise HpcrunError(message, hint="change to a folder with free space in which you may write") from None
+
+    def ignore(folder: str, names: list[str]) -> set[str]:
+        return {n for n in names if n == "__pycache__" or n.startswith(".") or Path(folder, n) == target.resolve()}
+
+    try:
+        shutil.copytree(program.folder, target, ignore=ignore, dirs_exist_ok=True)
+        for copy in (target, *target.rglob("*")):  # hpcrun may be installed read-only
+            copy.chmod(copy.stat().st_mode | (0o700 if copy.is_dir() else 0o600))
     except (shutil.Error, OSError) as error:
         shutil.rmtree(target, ignore_errors=True)
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
         message = f"cannot copy {program.folder} to {target}: {reason}"
-        raise HpcrunError(message, hint="change to a folder with free space in which you may write") from None
+        hint = "change to a folder with free space, or name a folder that you may read after --from"
+        raise HpcrunError(message, hint=hint) from None
     return target
 
 

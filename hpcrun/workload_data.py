@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,10 @@ from hpcrun import declared_options, paths
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
 from hpcrun.job_options import STAGED_PLACEHOLDER
+from hpcrun.option_rules import format_value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from hpcrun.workload import Workload
 
@@ -23,6 +25,11 @@ _NO_FOLDER = "there is no such folder"
 _NO_LAYOUT = "the folder has none of"
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_PLACEHOLDER = re.compile(r"\{([\w-]+)\}")
+"""The name of an option in a layout, as in {split}-*-of-*."""
+
+_MAX_FOLDERS = 50
+"""Number of subfolders up to which they are searched for data: a data set, or a home folder, may have thousands."""
 
 
 @frozen
@@ -35,7 +42,8 @@ class Data:
         defaults: Default data folders; the first one whose variables are all set is used.
         required: Whether the program needs the data folder.
         from_run: An option that names a run, whose data folder is used if `option` is not given.
-        unless: A flag with which the program needs no data, or an option with such values: dataset=digits|synthetic.
+        unless: A flag with which the program needs no data, or an option with such values: dataset=digits|synthetic
+            (flags are true or false).
         file: A file in the data folder that the program needs under the condition ``file_for``.
         file_for: An option and its value, such as dataset=mnist, with which the program needs ``file``.
         files: Whether the option may also name a file in place of the folder.
@@ -62,7 +70,7 @@ class Data:
             names: The names of the workload's options.
 
         Raises:
-            ValueError: A key names no option, or has an invalid value.
+            ValueError: A key or a layout names no option, or a key has an invalid value.
         """
         file_option, separator, _ = self.file_for.partition("=")
         if bool(self.file) != bool(separator):
@@ -75,13 +83,24 @@ class Data:
         }.items():
             if option and option not in names:
                 raise ValueError(f"data.{key} = {option!r} names none of its options: {', '.join(names)}")
+        for layout in self.layouts:
+            if unknown := [name for name in _PLACEHOLDER.findall(layout) if name not in names]:
+                place = f"{{{unknown[0]}}} in data.layouts"
+                raise ValueError(f"{place} names none of its options: {', '.join(names)}")
 
     def is_unneeded(self, values: Mapping[str, object]) -> bool:
         """Return whether the program needs no data with these values of its options."""
         option, separator, unneeded_for = self.unless.partition("=")
         if not separator:
             return bool(option and values[option])
-        return str(values[option]) in unneeded_for.split("|")
+        return format_value(values[option]) in unneeded_for.split("|")
+
+    @property
+    def argument_without_data(self) -> str:
+        """An argument with which the program needs no data, such as ``--synthetic``; empty if there is none."""
+        option, _, value = self.unless.partition("|")[0].partition("=")
+        flags = {"": f"--{option}", "true": f"--{option}", "false": f"--no-{option}"}
+        return flags.get(value, f"--{option}={value}") if option else ""
 
     def default_folder(self, environment: Mapping[str, str]) -> str:
         """Return the first of `defaults` whose variables are set, with variables expanded; empty if there is none."""
@@ -122,7 +141,7 @@ def find_missing_data(
         folder_name, name_source = environment.get(data.variable), f"${data.variable}"
     command = f"hpcrun submit {program.name} --"
     placeholder = "FILE" if data.files else "FOLDER"
-    alternative = f", or {command} --{data.unless.partition('|')[0]}" if data.unless else ""
+    alternative = f", or {command} {data.argument_without_data}" if data.unless else ""
     hint = f"{command} --{data.option}={placeholder}{alternative}"
     if not folder_name and data.required:
         unset_text = f"neither --{data.option} nor ${data.variable} is" if data.variable else f"--{data.option} is not"
@@ -154,7 +173,7 @@ def _find_missing_file(data: Data, values: Mapping[str, object], folder: Path, s
     """Return the file ``data.file`` if the options require it and it is certainly missing, else None."""
     option, _, value = data.file_for.partition("=")
     file = folder / data.file
-    if not data.file or str(values[option]) != value or not _is_missing(file):
+    if not data.file or format_value(values[option]) != value or not _is_missing(file):
         return None
     return file if shared_path is None or _is_shared(folder, shared_path) else None
 
@@ -203,32 +222,77 @@ def _find_fault(data: Data, values: Mapping[str, object], folder: Path, shared_p
         return _NO_FOLDER
     is_visible = shared_path is None or _is_shared(folder, shared_path)
     try:
-        names = [path.name for path in folder.iterdir()]
+        entries = _list(folder)
     except NotADirectoryError:
-        fault = "a file, not a folder" if not data.files else "the file is empty" if not folder.stat().st_size else ""
+        fault = _find_file_fault(data, folder)
     except OSError as error:  # the path may be accessible only on the compute nodes
         return str(error.strerror) if shared_path is None else ""
     else:
-        fault = _find_layout_fault(data, values, folder, names) if names else "the folder is empty"
+        fault = _find_layout_fault(data, values, entries) if entries else "the folder is empty"
     return fault if is_visible else ""
 
 
-def _find_layout_fault(data: Data, values: Mapping[str, object], folder: Path, names: Collection[str]) -> str:
-    """Return the reason why the names in a folder are not those of the data; empty if they may be."""
+def _find_file_fault(data: Data, path: Path) -> str:
+    """Return the reason why a path that is not a folder contains no data; empty if it may contain data."""
+    try:
+        size = path.stat().st_size
+    except OSError:  # a name below a file
+        return _NO_FOLDER
+    if not data.files:
+        return "a file, not a folder"
+    return "" if size else "the file is empty"
+
+
+def _find_layout_fault(data: Data, values: Mapping[str, object], entries: Sequence[os.DirEntry[str]]) -> str:
+    """Return the reason why the entries of a folder are not those of the data; empty if they may be."""
     layouts = [_insert_values(layout, values) for layout in data.layouts]
-    has_layout = any(all(_has(folder, names, pattern) for pattern in one.split(" + ")) for one in layouts)
+    flat_first = sorted(layouts, key=lambda layout: layout.count("/"))
+    has_layout = any(all(_may_have(entries, pattern) for pattern in layout.split(" + ")) for layout in flat_first)
     return f"{_NO_LAYOUT} {', '.join(layouts)}" if layouts and not has_layout else ""
 
 
-def _has(folder: Path, names: Collection[str], pattern: str) -> bool:
-    """Return whether a name in a folder, or with a pattern such as */data_1 in its subfolders, matches a pattern."""
-    return any(folder.glob(pattern)) if "/" in pattern else any(fnmatchcase(name, pattern) for name in names)
+def _may_have(entries: Sequence[os.DirEntry[str]], pattern: str) -> bool:
+    """Return whether an entry of a folder matches a pattern, or for */data_1 one of its subfolders.
+
+    Subfolders that cannot be listed are skipped; if there are too many to search, they may have a match.
+    """
+    *folder_patterns, name_pattern = pattern.split("/")
+    searched = 0
+    for folder_pattern in folder_patterns:
+        matches = (entry for entry in entries if fnmatchcase(entry.name, folder_pattern) and _is_folder(entry))
+        subfolders = list(islice(matches, _MAX_FOLDERS + 1))
+        searched += len(subfolders)
+        if searched > _MAX_FOLDERS:
+            return True
+        entries = [entry for folder in subfolders for entry in _list_readable(folder)]
+    return any(fnmatchcase(entry.name, name_pattern) for entry in entries)
+
+
+def _list(folder: os.PathLike[str]) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
+def _list_readable(folder: os.DirEntry[str]) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder; empty if this user cannot list it."""
+    try:
+        return _list(folder)
+    except OSError:
+        return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a folder, or a link to one; False if this user cannot know."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _insert_values(layout: str, values: Mapping[str, object]) -> str:
     """Return a layout in which the values of options replace their names in braces, as in {split}-*-of-*."""
-    return re.sub(r"\{([\w-]+)\}", lambda name: str(values.get(name[1], name[0])), layout)
+    return _PLACEHOLDER.sub(lambda name: format_value(values[name[1]]), layout)
 
 
 def _is_on_same_file_system(folder: Path, shared_path: Path) -> bool:
-    return folder.parent.is_dir() and _device(folder.parent) == _device(shared_path.parent)
+    return folder.parent.exists() and _device(folder.parent) == _device(shared_path.parent)

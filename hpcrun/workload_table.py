@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import closest_match
@@ -54,7 +55,7 @@ def require_table(table: Mapping[str, Any]) -> None:
 
 def _require_declaration(name: str, declaration: Any) -> None:
     """Refuse an invalid declaration of an option, such as ``options.batch-size``."""
-    _require_type(name, declaration, dict, f"write [{name}], and below it default = {declaration!r}")
+    _require_type(name, declaration, dict, f"write [{name}], and below it default = {_format_toml(declaration)}")
     for key, value in declaration.items():
         if key in _OPTION_KEYS:
             _require_type(f"{name}.{key}", value, _OPTION_KEYS[key])
@@ -74,6 +75,8 @@ def _option_type(name: str, declaration: Mapping[str, Any]) -> type:
     """Return the type of an option's values: that of ``type``, or of its default."""
     default = declaration.get("default", "")
     if "type" not in declaration:
+        if type(default) not in {str, int, float, bool}:
+            raise ValueError(f"{name}.default: {default!s} is not text, a number, or true or false")
         return type(default)
     if declaration["type"] not in _TYPE_NAMES:
         raise ValueError(f"{name}.type = {declaration['type']!r} is not one of {', '.join(_TYPE_NAMES[:-1])}")
@@ -94,7 +97,7 @@ def _require_values(name: str, declaration: Mapping[str, Any], option_type: type
 
 
 def _require_texts(name: str, values: Any) -> None:
-    _require_type(name, values, list, f"write [{values!r}]")
+    _require_type(name, values, list, f"write [{_format_toml(values)}]")
     for value in values:
         _require_type(name, value, str)
 
@@ -103,4 +106,13 @@ def _require_type(name: str, value: Any, expected: type, hint: str = "") -> None
     """Refuse a value of another type; a whole number is also a number, but true and false are not."""
     if type(value) is expected or (expected is float and type(value) is int):
         return
-    raise ValueError(f"{name}: {value!r} is not {_NAMES_OF_TYPES[expected]}{f' ({hint})' if hint else ''}")
+    raise ValueError(f"{name}: {_format_toml(value)} is not {_NAMES_OF_TYPES[expected]}{f' ({hint})' if hint else ''}")
+
+
+def _format_toml(value: Any) -> str:
+    """Format a value as TOML does."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_format_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_format_toml(each)}' for key, each in value.items())} }}"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)

@@ -71,14 +71,14 @@ def find_cifar10(folder: Path | None) -> Dataset:
     """Return CIFAR-10, read from its binary or Python version, as an archive or unpacked.
 
     Args:
-        folder: Folder of the archive or files; None: Keras's cache.
+        folder: Folder of the archive, or of the files, which may be up to two levels below it; None: Keras's cache.
 
     Raises:
         HpcrunError: The data are missing or damaged.
     """
     data_folder = folder or _keras_cache()
     for name, read in (("data_batch_1.bin", _read_binary), ("data_batch_1", _read_python)):
-        for batch_file in sorted(data_folder.rglob(name)) if data_folder.is_dir() else ():
+        for batch_file in _find_batch_files(data_folder, name):
             files = {
                 entry.name.removesuffix(".bin"): entry.read_bytes
                 for entry in batch_file.parent.iterdir()
@@ -94,6 +94,12 @@ def find_cifar10(folder: Path | None) -> Dataset:
         folder,
         "cifar-10-binary.tar.gz or cifar-10-python.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html",
     )
+
+
+def _find_batch_files(folder: Path, name: str) -> Iterator[Path]:
+    """Yield the files of a name in a folder and up to two levels below it, where Keras unpacks an archive."""
+    for pattern in (name, f"*/{name}", f"*/*/{name}"):
+        yield from sorted(folder.glob(pattern))
 
 
 def _missing_error(name: str, folder: Path | None, files: str) -> HpcrunError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -36,4 +37,5 @@ def serve(answer: Callable[[Json, Callable[[int, int], None]], Json]) -> None:
     except ImportError as error:
         reply(error=str(error), missing=error.name)
     except OSError as error:
-        reply(error=f"{error.filename or 'a file'}: {error.strerror or error}", hint=None)
+        hint = "free some disk space, or set TMPDIR to a folder that has some" if error.errno == errno.ENOSPC else None
+        reply(error=f"{error.filename or 'a file'}: {error.strerror or error}", hint=hint)

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 _HINT = "fit(callbacks=hpcrun.train.run_callbacks()) saves a model after each epoch (docs/images.md)"
 
+_LOAD_HINT = (
+    "the file is damaged, or the model needs classes of its script, "
+    "which keras.saving.register_keras_serializable makes known"
+)
+
 _TORCH_HINT = "its model.pt is of PyTorch: torch.load reads the weights (docs/workloads.md)"
 
 
@@ -84,6 +89,7 @@ def load_model(source: str | Path, *, best: bool = False) -> keras.Model:
 
     Raises:
         HpcrunError: The model does not exist, or Keras cannot load it.
+        ImportError: A package that Keras needs to read the file is not installed.
     """
     file = find_saved_model(source, best=best).file
     import keras
@@ -92,9 +98,11 @@ def load_model(source: str | Path, *, best: bool = False) -> keras.Model:
 
     try:
         return keras.models.load_model(file, compile=False)
+    except ImportError:
+        raise  # of a package that is missing, such as h5py
     except Exception as error:  # Keras raises exceptions of many types for damaged files
-        (first_line, *_) = str(error).strip().splitlines() or [type(error).__name__]
-        raise HpcrunError(f"{file}: Keras cannot load this model: {first_line}") from error
+        reason = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
+        raise HpcrunError(f"{file}: Keras cannot load this model: {reason}", hint=_LOAD_HINT) from error
 
 
 def image_shape(model: keras.Model) -> tuple[int, int, int]:

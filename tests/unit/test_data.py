@@ -314,6 +314,8 @@ def test_info_names_damaged_records(photos, cli, damage, reason):
     code, out, err = cli("data", "info", "out")
     assert code == 1
     assert f"out/{shard.name}: record at byte" in err
+    assert "out has damaged data (1 fault):\n" in err
+    assert "HINT: copy the data again, or build them anew\n" in err
     assert reason in err
     assert "train" in out  # the other shard is counted
 

@@ -1,9 +1,13 @@
 """Workloads whose data are certainly missing are refused before they are submitted."""
 
 import os
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
+from hpcrun.data.small_sets import find_cifar10
+from hpcrun.errors import HpcrunError
 from hpcrun.workload_data import is_certainly_missing
 
 NONE_SET = "resnet50 has no data: neither --data-dir nor $HPCRUN_DATA_IMAGENET is set"
@@ -110,6 +114,8 @@ def test_data_of_another_kind_are_refused(submit, isolated_home, argv, reason):
 @pytest.mark.parametrize("argv", [
     ["cifarnet", "--", "--data-dir", "{}/cifar"],
     ["cifarnet", "--", "--data-dir", "{}/cifar/mine"],
+    ["cifarnet", "--", "--data-dir", "{}"],
+    ["cifarnet", "--", "--data-dir", "{}/imagenet"],  # has too many subfolders to search
     ["lenet5", "--", "--data-dir", "{}/cifar", "--dataset=digits"],
     ["evaluate", "--", "--model", "{}/m.keras", "--data-dir", "{}/half", "--split=train"],
 ])  # fmt: skip
@@ -118,8 +124,34 @@ def test_data_of_all_kinds_that_a_workload_reads_are_accepted(submit, isolated_h
     for name in ("cifar/mine/data_batch_1.bin", "half/train-00000-of-00001"):
         (isolated_home / name).parent.mkdir(parents=True)
         (isolated_home / name).touch()
+    for number in range(60):
+        (isolated_home / f"imagenet/n{number}").mkdir(parents=True)
     code, err, submitted = submit(*(word.format(isolated_home) for word in argv))
     assert (code, submitted) == (0, True), err
+
+
+@pytest.mark.parametrize(("depth", "is_found"), [(0, True), (1, True), (2, True), (3, False)])
+def test_batches_of_cifar10_are_found_before_the_queue_where_they_are_found_in_the_job(
+    submit, isolated_home, depth, is_found
+):
+    data = isolated_home / "data"
+    folder = data.joinpath(*"abc"[:depth])
+    folder.mkdir(parents=True)
+    for name in ("data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin",
+                 "test_batch.bin"):  # fmt: skip
+        (folder / name).write_bytes(bytes(3073 * 2))
+    code, err, submitted = submit("cifarnet", "--", "--data-dir", str(data))
+    assert (code, submitted) == ((0, True) if is_found else (2, False)), err
+    with nullcontext() if is_found else pytest.raises(HpcrunError, match="CIFAR-10 is not in"):
+        assert find_cifar10(data).splits["train"]
+
+
+def test_subfolders_that_cannot_be_listed_are_skipped(submit, isolated_home):
+    (isolated_home / "data/closed").mkdir(parents=True)
+    (isolated_home / "data/loop").symlink_to("loop")
+    (isolated_home / "data/closed").chmod(0)
+    code, err, _ = submit("cifarnet", "--", "--data-dir", f"{isolated_home}/data")
+    assert (code, "data: the folder has none of cifar-10-*, " in err) == (2, True), err
 
 
 @pytest.mark.parametrize("flag", ["--follow", "--best"])
@@ -197,7 +229,8 @@ def test_an_option_may_have_an_underscore(submit, folder, isolated_home):
     ('option = "data_dir"\nfile = "x"\nfile_for = "set=y"', "data.file_for = 'set' names none of its options"),
     ('option = "data_dir"\nfile = "x"', "data.file needs data.file_for"),
     ('option = "data_dir"\nfile = "x"\nfile_for = "data_dir"', "data.file needs data.file_for"),
-    ('option = "data_dir"\ndefaults = "~/x"', "data.defaults: '~/x' is not a list (write ['~/x'])"),
+    ('option = "data_dir"\nlayouts = ["{split}-*"]', "{split} in data.layouts names none of its options: data_dir"),
+    ('option = "data_dir"\ndefaults = "~/x"', 'data.defaults: "~/x" is not a list (write ["~/x"])'),
 ])  # fmt: skip
 def test_a_table_of_data_that_names_no_option_is_refused(submit, folder, data, message):
     code, err, submitted = submit(folder(data))
@@ -235,3 +268,15 @@ def test_a_text_may_be_a_file_or_a_folder(submit, isolated_home):
     (isolated_home / "book.txt").write_text("text")
     for name in ("books", "book.txt"):
         assert submit("transformer", "--", f"--text={isolated_home}/{name}")[0] == 0
+    code, err, _ = submit("transformer", "--", f"--text={isolated_home}/book.txt/part")
+    assert (code, "book.txt/part: there is no such file or folder\n" in err) == (2, True), err
+    assert submit("transformer", "--", "--text=/proc/version/part")[0] == 0  # nodes have another one
+
+
+def test_a_flag_with_a_value_says_that_no_data_are_needed(submit, folder):
+    path = folder('option = "data_dir"\nrequired = true\nunless = "fake=true"')
+    with Path(path, "workload.toml").open("a") as file:
+        file.write("[options.fake]\ndefault = false\n")
+    code, err, _ = submit(path)
+    assert (code, "HINT: hpcrun submit net -- --data_dir=FOLDER, or hpcrun submit net -- --fake\n" in err) == (2, True)
+    assert submit(path, "--", "--fake")[0] == 0

@@ -11,7 +11,7 @@ from hpcrun.cli import output
 from hpcrun.cli.data import require_libraries
 from hpcrun.cli.parameters import Json
 from hpcrun.cli.progress_bar import progress
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, pluralize
 
 if TYPE_CHECKING:
     from hpcrun.data.info import SplitInfo
@@ -66,7 +66,9 @@ def info(
         lines = "\n".join(damage_messages[:20]) + f"\nand {len(damage_messages) - 20} more" * (
             len(damage_messages) > 20
         )
-        raise HpcrunError(f"{folder} has damaged data:\n{lines}", hint="copy or build them again", exit_code=1)
+        faults = pluralize(len(damage_messages), "fault")
+        hint = "copy the data again, or build them anew"
+        raise HpcrunError(f"{folder} has damaged data ({faults}):\n{lines}", hint=hint, exit_code=1)
 
 
 def _show(splits: "dict[str, SplitInfo]", names: list[str]) -> None:

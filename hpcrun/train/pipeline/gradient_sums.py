@@ -23,10 +23,10 @@ _LARGE_BYTES = 2**20  # size of a gradient above which the memory for zeros matt
 class GradientSums:
     """The sums of the gradients of some weights.
 
+    Gradients of embeddings are rows, as in one process, because optimizers treat rows differently.
+
     Args:
         weights: The trainable variables of a stage.
-
-    Gradients of embeddings are rows, as in one process, because optimizers treat rows differently.
     """
 
     def __init__(self, weights: Sequence[keras.Variable]) -> None:

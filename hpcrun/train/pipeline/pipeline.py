@@ -26,7 +26,7 @@ from hpcrun.train.pipeline.steps import StageSteps, make_functions
 from hpcrun.train.pipeline.tensorflow_stage import StagePart, TensorFlowStage
 from hpcrun.train.pipeline.variable_service import VariableService
 from hpcrun.train.ranks.collectives import checked_allgather, checked_barrier, on_rank_0
-from hpcrun.train.ranks.roles import set_roles
+from hpcrun.train.ranks.roles import RankRoles, set_roles
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Pipeline:
         self._place_variables()
         stage = TensorFlowStage(self._part(), recompute=recompute)
         self.steps = StageSteps(self.layout, stage, Messages(self.layout), micro_batches, schedule)
-        set_roles(self.layout.describe, lambda: self.steps.last_activity)
+        set_roles(RankRoles(self.layout.describe, lambda: self.steps.last_activity))
         make_functions(model, self.steps)
         save_on_disk(model)
         self._optimizer: keras.optimizers.Optimizer | None = None

@@ -179,7 +179,9 @@ class StageOptimizer:
             norm /= optimizer.dynamic_scale.value
         elif optimizer.loss_scale_factor is not None:
             norm /= optimizer.loss_scale_factor
-        updates = _OneByOne(inner, _clip_factor(norm, inner.global_clipnorm) if inner.global_clipnorm else None)
+        updates = _SequentialUpdates(
+            inner, _clip_factor(norm, inner.global_clipnorm) if inner.global_clipnorm else None
+        )
         with ExitStack() as replaced:
             replaced.enter_context(_replaced(inner, "update_step", updates.update))
             replaced.enter_context(_replaced(inner, "_apply_weight_decay", updates.decay))
@@ -194,7 +196,7 @@ class StageOptimizer:
         self.sums.reset(large=False)
 
 
-class _OneByOne:
+class _SequentialUpdates:
     """The updates of a Keras optimizer, one after the other, so that temporary arrays of one weight exist at a time.
 
     Args:

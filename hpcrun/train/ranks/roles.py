@@ -4,28 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hpcrun.frozen import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_roles: list[Callable[[int], str]] = []
-_activities: list[Callable[[], str]] = []
 
+@frozen
+class RankRoles:
+    """The roles of the ranks.
 
-def set_roles(role: Callable[[int], str], activity: Callable[[], str]) -> None:
-    """Let messages name the roles of ranks, replacing earlier functions.
-
-    Args:
+    Attributes:
         role: Function that returns the role of any rank, such as ``stage 1 of 2``; callable on every rank.
         activity: Function that returns what this rank began last; empty if nothing.
     """
-    _roles[:], _activities[:] = [role], [activity]
+
+    role: Callable[[int], str]
+    activity: Callable[[], str]
+
+
+_current: RankRoles | None = None
+
+
+def set_roles(roles: RankRoles) -> None:
+    """Let messages name the roles of ranks, replacing earlier ones."""
+    global _current  # noqa: PLW0603
+    _current = roles
 
 
 def role_of(rank: int) -> str:
     """Return the role of a rank; empty if all ranks do the same."""
-    return _roles[0](rank) if _roles else ""
+    return _current.role(rank) if _current else ""
 
 
 def last_activity() -> str:
     """Return what this rank began last; empty if it is not known."""
-    return _activities[0]() if _activities else ""
+    return _current.activity() if _current else ""
