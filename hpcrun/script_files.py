@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ MAX_FILE_BYTES = 1_000_000  # larger files are not read
 _PYTHON_NAME = re.compile(r"python[\d.]*")
 _MODULE_OPTION = re.compile(r"-[A-Za-z]*m")
 _OPTIONS_WITH_VALUE = frozenset({"-W", "-X"})
+_MODULE_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")  # import_module also takes names that no import statement could
 
 
 def find_script(argv: tuple[str, ...], start: Path) -> Path | None:
@@ -27,9 +29,11 @@ def find_script(argv: tuple[str, ...], start: Path) -> Path | None:
     name, is_module = _find_program(argv)
     if not is_module:
         return start / name if name.endswith(".py") else None
+    if not _MODULE_NAME.fullmatch(name):
+        return None
     paths = [folder.joinpath(*name.split(".")) for folder in (start, *_find_user_folders(start))]
     files = [file for path in paths for file in (path.with_suffix(".py"), path / "__main__.py")]
-    return next((file for file in files if file.is_file()), None)
+    return next((file for file in files if os.path.isfile(file)), None)
 
 
 def import_folders(argv: tuple[str, ...], start: Path) -> tuple[Path, ...]:
@@ -58,12 +62,18 @@ def _find_program(argv: tuple[str, ...]) -> tuple[str, bool]:
 def _find_user_folders(start: Path) -> list[Path]:
     """Return the folders in PYTHONPATH, without those into which pip has installed packages."""
     folders = [start / path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
-    return [folder for folder in folders if not any(folder.glob("*.dist-info"))]
+    return [folder for folder in folders if not _has_installed_packages(folder)]
+
+
+def _has_installed_packages(folder: Path) -> bool:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return any(entry.name.endswith(".dist-info") for entry in entries)
+    return False
 
 
 def is_module(name: str, folder: Path) -> bool:
     """Return whether a folder contains the module or package with a name."""
-    return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
+    return os.path.isfile(folder / f"{name}.py") or os.path.isfile(folder / name / "__init__.py")
 
 
 def find_modules(names: Iterable[str], file: Path, folders: Iterable[Path]) -> Iterator[Path]:
@@ -76,17 +86,17 @@ def find_modules(names: Iterable[str], file: Path, folders: Iterable[Path]) -> I
     """
     relative_names = {name for name in names if name.startswith(".")}
     for name in relative_names:
-        words = name.lstrip(".").split(".")
-        level = len(name) - len(name.lstrip("."))
-        if level <= len(file.parents):
-            yield from _find_files(words, file.parents[level - 1])
+        rest = name.lstrip(".")
+        level = len(name) - len(rest)
+        if level <= len(file.parents) and (not rest or _MODULE_NAME.fullmatch(rest)):
+            yield from _find_files(rest.split("."), file.parents[level - 1])
     words_by_package: dict[str, list[list[str]]] = {}
-    for name in {*names} - relative_names:
+    for name in filter(_MODULE_NAME.fullmatch, {*names}):
         words = name.split(".")
         words_by_package.setdefault(words[0], []).append(words)
     for folder in folders:
-        for package in words_by_package.keys() - {"", "hpcrun"}:
-            if (folder / package).is_dir():
+        for package in words_by_package.keys() - {"hpcrun"}:
+            if os.path.isdir(folder / package):
                 for words in words_by_package[package]:
                     yield from _find_files(words, folder)
             else:
@@ -97,11 +107,10 @@ def _find_files(words: list[str], folder: Path) -> Iterator[Path]:
     """Yield the files of a module, given the words of its name, and of the packages that contain it."""
     path = folder
     for word in words:
-        path /= word
-        file, is_folder = path.with_name(f"{word}.py"), path.is_dir()
-        if file.is_file():
+        file, path = path / f"{word}.py", path / word
+        if os.path.isfile(file):
             yield file
-        if not is_folder:
+        if not os.path.isdir(path):
             return
-        if (path / "__init__.py").is_file():
+        if os.path.isfile(path / "__init__.py"):
             yield path / "__init__.py"

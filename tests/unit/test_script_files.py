@@ -1,5 +1,9 @@
 """The user's modules that a script imports: hpcrun reads the framework from them, too."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from hpcrun.distribution import find_framework, trains_separate_models
@@ -63,3 +67,44 @@ def test_a_module_of_the_user_with_the_name_of_a_library(tmp_path, text):
     assert trains_separate_models(("python", "train.py"), tmp_path)
     (tmp_path / "distributed.py").write_text(SETUP)
     assert find_framework(("python", "train.py"), tmp_path, "auto") == "torch"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f"import_module({name!r})" for name in ("configs/x", "./configs/x.py", "/", ".", "..", "../x", "a..b", "")),
+        f"import {'a' * 300}",
+        f"from . import {'b' * 300}",
+        f"from {'../' * 9} import x",  # not valid in any version of Python
+    ],
+)
+def test_names_that_are_no_modules_are_not_looked_up(tmp_path, line):
+    text = f"from importlib import import_module\n{line}\nimport torch.distributed\n"
+    (tmp_path / "train.py").write_text(text)
+    assert find_framework(("python", "train.py"), tmp_path, "auto") == "torch"
+
+
+@pytest.mark.parametrize("name", [[], ["/"], ["../x"], [".."], ["a" * 300]])
+@pytest.mark.parametrize("root", [True, False])
+def test_a_command_line_with_an_odd_module_runs_no_script(tmp_path, name, root):
+    assert find_framework(("python", "-m", *name), Path("/") if root else tmp_path, "auto") == "auto"
+
+
+def test_a_folder_in_pythonpath_that_may_not_be_entered(tmp_path):
+    write_project(tmp_path / "open", lab_train_run="import torch\nfrom lab.core import setup\n")
+    (tmp_path / "open/locked").mkdir(mode=0)
+    (tmp_path / "open/run.py").write_text("import locked.model, lab.train.run\n")
+    (tmp_path / "locked").mkdir(mode=0)
+    code = (
+        "import os; os.getuid() or os.setresuid(65534, 65534, 65534); from pathlib import Path\n"
+        "from hpcrun.distribution import find_framework as find\n"
+        "print(*(find(('python', *argv), Path.cwd(), 'auto') for argv in (['run.py'], ['-m', 'lab.train.run'])))"
+    )
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    folders = f"{tmp_path}/locked:{tmp_path}/locked/deep"
+    process = subprocess.run(
+        [sys.executable, "-c", f"import hpcrun.distribution, os; os.environ['PYTHONPATH'] = {folders!r}\n{code}"],
+        cwd=tmp_path / "open", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (process.stdout, process.stderr) == ("torch torch\n", "")
