@@ -18,6 +18,9 @@ _MODULE_OPTION = re.compile(r"-[A-Za-z]*m")
 _OPTIONS_WITH_VALUE = frozenset({"-W", "-X"})
 _MODULE_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")  # import_module also takes names that no import statement could
 
+_is_file, _is_dir = os.path.isfile, os.path.isdir
+"""Unlike those of Path, these functions return False for long names and in folders that may not be entered."""
+
 
 def find_script(argv: tuple[str, ...], start: Path) -> Path | None:
     """Return the file of a command line's Python script; None if it runs no script that hpcrun can find.
@@ -33,7 +36,7 @@ def find_script(argv: tuple[str, ...], start: Path) -> Path | None:
         return None
     paths = [folder.joinpath(*name.split(".")) for folder in (start, *_find_user_folders(start))]
     files = [file for path in paths for file in (path.with_suffix(".py"), path / "__main__.py")]
-    return next((file for file in files if os.path.isfile(file)), None)
+    return next((file for file in files if _is_file(file)), None)
 
 
 def import_folders(argv: tuple[str, ...], start: Path) -> tuple[Path, ...]:
@@ -73,31 +76,34 @@ def _has_installed_packages(folder: Path) -> bool:
 
 def is_module(name: str, folder: Path) -> bool:
     """Return whether a folder contains the module or package with a name."""
-    return os.path.isfile(folder / f"{name}.py") or os.path.isfile(folder / name / "__init__.py")
+    return _is_file(folder / f"{name}.py") or _is_file(folder / name / "__init__.py")
 
 
 def find_modules(names: Iterable[str], file: Path, folders: Iterable[Path]) -> Iterator[Path]:
     """Yield the files of the user's modules among imported names, and of the packages that contain these modules.
+
+    Their order depends only on the names and folders: if there are many, only the first are read.
 
     Args:
         names: Dotted names, such as ``lab.model.Net``; a relative name begins with the dots of its import.
         file: The file that imports them.
         folders: The folders in which Python looks for the user's modules.
     """
-    relative_names = {name for name in names if name.startswith(".")}
-    for name in relative_names:
+    sorted_names = sorted({*names})
+    for name in (name for name in sorted_names if name.startswith(".")):
         rest = name.lstrip(".")
         level = len(name) - len(rest)
         if level <= len(file.parents) and (not rest or _MODULE_NAME.fullmatch(rest)):
             yield from _find_files(rest.split("."), file.parents[level - 1])
     words_by_package: dict[str, list[list[str]]] = {}
-    for name in filter(_MODULE_NAME.fullmatch, {*names}):
+    for name in filter(_MODULE_NAME.fullmatch, sorted_names):
         words = name.split(".")
-        words_by_package.setdefault(words[0], []).append(words)
+        if words[0] != "hpcrun":
+            words_by_package.setdefault(words[0], []).append(words)
     for folder in folders:
-        for package in words_by_package.keys() - {"hpcrun"}:
-            if os.path.isdir(folder / package):
-                for words in words_by_package[package]:
+        for package, names_in_package in words_by_package.items():
+            if _is_dir(folder / package):
+                for words in names_in_package:
                     yield from _find_files(words, folder)
             else:
                 yield from _find_files([package], folder)
@@ -108,9 +114,9 @@ def _find_files(words: list[str], folder: Path) -> Iterator[Path]:
     path = folder
     for word in words:
         file, path = path / f"{word}.py", path / word
-        if os.path.isfile(file):
+        if _is_file(file):
             yield file
-        if not os.path.isdir(path):
+        if not _is_dir(path):
             return
-        if os.path.isfile(path / "__init__.py"):
+        if _is_file(path / "__init__.py"):
             yield path / "__init__.py"

@@ -197,7 +197,7 @@ def _read_files(script: Path, folders: tuple[Path, ...]) -> Iterator[ScriptNames
         for file in unread_files:
             names = _read_file(file)
             yield names
-            more_folders = {script.parent, file.parent, *_find_added_folders(names, file)}
+            more_folders = [script.parent, file.parent, *_find_added_folders(names, file)]
             found += find_modules(names.modules, file, dict.fromkeys([*folders, *more_folders]))
         unread_files = [file for file in dict.fromkeys(found) if file not in seen][: MAX_FILES - len(seen)]
         seen.update(unread_files)

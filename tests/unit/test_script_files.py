@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcrun.distribution import find_framework, trains_separate_models
+from hpcrun.script_names import MAX_FILES, read_script
 
 SETUP = "import torch.distributed\ndef begin():\n    torch.distributed.init_process_group()\n"
 
@@ -108,3 +109,12 @@ def test_a_folder_in_pythonpath_that_may_not_be_entered(tmp_path):
         cwd=tmp_path / "open", capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (process.stdout, process.stderr) == ("torch torch\n", "")
+
+
+def test_of_many_modules_the_same_ones_are_read_each_time(tmp_path):
+    names = [f"m{number:03}" for number in range(150)]
+    for name in names:
+        (tmp_path / f"{name}.py").write_text(f"'text of {name}'\n")
+    (tmp_path / "train.py").write_text(f"import {', '.join(reversed(names))}\n")
+    texts = read_script(("python", "train.py"), tmp_path).texts
+    assert texts == {f"text of {name}" for name in names[: MAX_FILES - 1]}  # all but the script itself
