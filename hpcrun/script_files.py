@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,10 @@ _PYTHON_NAME = re.compile(r"python[\d.]*")
 _MODULE_OPTION = re.compile(r"-[A-Za-z]*m")
 _OPTIONS_WITH_VALUE = frozenset({"-W", "-X"})
 _MODULE_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")  # import_module also takes names that no import statement could
+
+_INSTALLED_FOLDER = re.compile(r"(?:site|dist)-packages|.*\.egg")
+_INSTALLED_PACKAGE = re.compile(r".*\.dist-info|.*\.egg|.*-\d.*\.egg-info|easy-install\.pth|.*-nspkg\.pth")
+"""Matches what installed packages leave; not ``lab.egg-info`` beside the user's source, nor weights, ``model.pth``."""
 
 _is_file, _is_dir = os.path.isfile, os.path.isdir
 """Unlike those of Path, these functions return False for long names and in folders that may not be entered."""
@@ -63,15 +68,24 @@ def _find_program(argv: tuple[str, ...]) -> tuple[str, bool]:
 
 
 def _find_user_folders(start: Path) -> list[Path]:
-    """Return the folders in PYTHONPATH, without those into which pip has installed packages."""
+    """Return the folders in PYTHONPATH, without those of installed packages."""
     folders = [start / path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
-    return [folder for folder in folders if not _has_installed_packages(folder)]
+    return [folder for folder in folders if not _is_installed(folder)]
 
 
-def _has_installed_packages(folder: Path) -> bool:
-    with suppress(OSError), os.scandir(folder) as entries:
-        return any(entry.name.endswith(".dist-info") for entry in entries)
+def _is_installed(folder: Path) -> bool:
+    """Return whether a folder contains installed packages, not the user's modules."""
+    if _INSTALLED_FOLDER.fullmatch(folder.name):
+        return True
+    with suppress(OSError):
+        return _has_installed_packages(folder, folder.stat().st_mtime_ns)
     return False
+
+
+@lru_cache
+def _has_installed_packages(folder: Path, _mtime_ns: int) -> bool:
+    with os.scandir(folder) as entries:
+        return any(_INSTALLED_PACKAGE.fullmatch(entry.name) for entry in entries)
 
 
 def is_module(name: str, folder: Path) -> bool:

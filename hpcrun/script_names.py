@@ -53,6 +53,13 @@ _MPI_MODULES = ("mpi4py", "mpi4jax", "mpi4torch")
 TRAINING_MODULES = frozenset({"keras", "tf_keras", "tensorflow", "torch", "jax", "flax"})
 """Modules that train models; a program without these modules may run several independent copies on purpose."""
 
+_LIBRARIES = frozenset(
+    name.partition(".")[0]
+    for names in (*_MODULES_OF_FRAMEWORKS.values(), _OTHER_COMMUNICATION_MODULES, TRAINING_MODULES)
+    for name in names
+)
+"""Packages whose own files tell nothing about the user's script."""
+
 _RANK_VARIABLE = re.compile(
     r"(HPCRUN|SLURM|PMI|PMIX|OMPI_COMM_WORLD|MPI|MV2_COMM_WORLD|PALS)_\w+|RANK|LOCAL_RANK|WORLD_SIZE"
 )
@@ -189,6 +196,12 @@ def _remove_own_modules(names: set[str], folder: Path) -> set[str]:
     return {name for name in names if name.partition(".")[0] not in {"", *own_packages}}
 
 
+def _remove_libraries(names: set[str], folder: Path) -> set[str]:
+    """Return the names that may be the user's modules: not those of libraries, unless a module in a folder has one."""
+    libraries = {package for package in _LIBRARIES if package == "hpcrun" or not is_module(package, folder)}
+    return {name for name in names if name.partition(".")[0] not in libraries}
+
+
 def _read_files(script: Path, folders: tuple[Path, ...]) -> Iterator[ScriptNames]:
     """Yield the names in a script, and in the user's modules that the script imports."""
     seen, unread_files = {script}, [script]
@@ -197,8 +210,9 @@ def _read_files(script: Path, folders: tuple[Path, ...]) -> Iterator[ScriptNames
         for file in unread_files:
             names = _read_file(file)
             yield names
+            modules = _remove_libraries(names.modules, folders[0])
             more_folders = [script.parent, file.parent, *_find_added_folders(names, file)]
-            found += find_modules(names.modules, file, dict.fromkeys([*folders, *more_folders]))
+            found += find_modules(modules, file, dict.fromkeys([*folders, *more_folders]))
         unread_files = [file for file in dict.fromkeys(found) if file not in seen][: MAX_FILES - len(seen)]
         seen.update(unread_files)
 

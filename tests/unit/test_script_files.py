@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+import hpcrun
 from hpcrun.distribution import find_framework, trains_separate_models
 from hpcrun.script_names import MAX_FILES, read_script
 
@@ -91,23 +93,26 @@ def test_a_command_line_with_an_odd_module_runs_no_script(tmp_path, name, root):
     assert find_framework(("python", "-m", *name), Path("/") if root else tmp_path, "auto") == "auto"
 
 
-def test_a_folder_in_pythonpath_that_may_not_be_entered(tmp_path):
-    write_project(tmp_path / "open", lab_train_run="import torch\nfrom lab.core import setup\n")
-    (tmp_path / "open/locked").mkdir(mode=0)
-    (tmp_path / "open/run.py").write_text("import locked.model, lab.train.run\n")
-    (tmp_path / "locked").mkdir(mode=0)
+@pytest.fixture
+def open_folder():
+    """Return a folder that other users may enter, unlike those of pytest: root may enter locked folders."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_a_folder_in_pythonpath_that_may_not_be_entered(open_folder, monkeypatch):
+    write_project(open_folder, lab_train_run="import torch\nfrom lab.core import setup\n")
+    (open_folder / "run.py").write_text("import locked.model, lab.train.run\n")
+    (open_folder / "locked").mkdir(mode=0)
     code = (
-        "import os; os.getuid() or os.setresuid(65534, 65534, 65534); from pathlib import Path\n"
-        "from hpcrun.distribution import find_framework as find\n"
+        "import os; from pathlib import Path; from hpcrun.distribution import find_framework as find\n"
+        "if os.getuid() == 0: os.setresuid(65534, 65534, 65534)\n"
         "print(*(find(('python', *argv), Path.cwd(), 'auto') for argv in (['run.py'], ['-m', 'lab.train.run'])))"
     )
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    folders = f"{tmp_path}/locked:{tmp_path}/locked/deep"
-    process = subprocess.run(
-        [sys.executable, "-c", f"import hpcrun.distribution, os; os.environ['PYTHONPATH'] = {folders!r}\n{code}"],
-        cwd=tmp_path / "open", capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    folders = f"{Path(hpcrun.__file__).parents[1]}:{open_folder}/locked:{open_folder}/locked/deep"
+    monkeypatch.setenv("PYTHONPATH", folders)
+    process = subprocess.run([sys.executable, "-c", code], cwd=open_folder, capture_output=True, text=True, check=False)
     assert (process.stdout, process.stderr) == ("torch torch\n", "")
 
 
@@ -118,3 +123,44 @@ def test_of_many_modules_the_same_ones_are_read_each_time(tmp_path):
     (tmp_path / "train.py").write_text(f"import {', '.join(reversed(names))}\n")
     texts = read_script(("python", "train.py"), tmp_path).texts
     assert texts == {f"text of {name}" for name in names[: MAX_FILES - 1]}  # all but the script itself
+
+
+def write_library(folder):
+    """Write the parts of PyTorch that hpcrun must not read as the user's: torch itself imports torch.distributed."""
+    (folder / "torch").mkdir(parents=True)
+    (folder / "torch/__init__.py").write_text("import torch.distributed\n")
+    (folder / "helpers.py").write_text("import torch.distributed\n")
+
+
+@pytest.mark.parametrize(
+    ("folder", "entry", "users"),
+    [
+        ("lib/python3.11/site-packages", "", False),
+        ("lib/python3/dist-packages", "", False),
+        ("lib/torch-2.0-py3.11.egg", "", False),
+        ("lib", "torch-2.0.dist-info", False),
+        ("lib", "torch-2.0-py3.11.egg-info", False),
+        ("lib", "torch-2.0.egg", False),
+        ("lib", "easy-install.pth", False),
+        ("lib", "lab.egg-info", True),  # pip install -e
+        ("lib", "model-2.pth", True),  # weights of PyTorch
+        ("lib", "", True),
+    ],
+)
+def test_installed_packages_are_not_the_users(tmp_path, monkeypatch, folder, entry, users):
+    write_library(tmp_path / folder)
+    (tmp_path / folder / (entry or "notes")).mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / folder))
+    (tmp_path / "train.py").write_text("import helpers\n")
+    assert find_framework(("python", "train.py"), tmp_path, "auto") == ("torch" if users else "auto")
+
+
+def test_a_library_is_the_users_only_in_the_scripts_own_folder(tmp_path, monkeypatch):
+    write_library(tmp_path / "torch-2.0")  # such as a build of PyTorch from source
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "torch-2.0"))
+    (tmp_path / "train.py").write_text("import torch\n")
+    assert trains_separate_models(("python", "train.py"), tmp_path)
+    (tmp_path / "torch-2.0/train.py").write_text("import torch\n")
+    assert find_framework(("python", "torch-2.0/train.py"), tmp_path, "auto") == "auto"
+    (tmp_path / "torch-2.0/torch/__init__.py").write_text("import horovod\n")
+    assert find_framework(("python", "torch-2.0/train.py"), tmp_path, "auto") == "horovod"
