@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,49 +89,62 @@ def _has_installed_packages(folder: Path, _mtime_ns: int) -> bool:
         return any(_INSTALLED_PACKAGE.fullmatch(entry.name) for entry in entries)
 
 
-def is_module(name: str, folder: Path) -> bool:
-    """Return whether a folder contains the module or package with a name."""
-    return _is_file(folder / f"{name}.py") or _is_file(folder / name / "__init__.py")
-
-
-def find_modules(names: Iterable[str], file: Path, folders: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files of the user's modules among imported names, and of the packages that contain these modules.
-
-    Their order depends only on the names and folders: if there are many, only the first are read.
+class ModuleFinder:
+    """Finds the files of the user's modules, and checks each path once, because the file system may be slow.
 
     Args:
-        names: Dotted names, such as ``lab.model.Net``; a relative name begins with the dots of its import.
-        file: The file that imports them.
-        folders: The folders in which Python looks for the user's modules.
+        folders: The folders in which Python looks for the user's modules, first that of the script.
+        libraries: Packages that are the user's only if they are in the first of the folders, as those of Python are.
     """
-    sorted_names = sorted({*names})
-    for name in (name for name in sorted_names if name.startswith(".")):
-        rest = name.lstrip(".")
-        level = len(name) - len(rest)
-        if level <= len(file.parents) and (not rest or _MODULE_NAME.fullmatch(rest)):
-            yield from _find_files(rest.split("."), file.parents[level - 1])
-    words_by_package: dict[str, list[list[str]]] = {}
-    for name in filter(_MODULE_NAME.fullmatch, sorted_names):
-        words = name.split(".")
-        if words[0] != "hpcrun":
-            words_by_package.setdefault(words[0], []).append(words)
-    for folder in folders:
+
+    def __init__(self, folders: tuple[Path, ...], libraries: frozenset[str]) -> None:
+        self.folders = folders
+        self.libraries = libraries | sys.stdlib_module_names
+        self._is_file, self._is_dir = cache(_is_file), cache(_is_dir)
+
+    def is_own(self, package: str) -> bool:
+        """Return whether a module of the user with a name is in the folder where Python looks first."""
+        path = f"{self.folders[0]}/{package}"
+        return package not in {"", "hpcrun"} and (self._is_file(f"{path}.py") or self._is_file(f"{path}/__init__.py"))
+
+    def find(self, names: Iterable[str], file: Path, more_folders: Iterable[Path] = ()) -> Iterator[Path]:
+        """Yield the files of the user's modules among imported names, and of the packages that contain these modules.
+
+        Their order depends only on the names and folders: if there are many, only the first are read.
+
+        Args:
+            names: Dotted names, such as ``lab.model.Net``; a relative name begins with the dots of its import.
+            file: The file that imports them.
+            more_folders: Other folders in which the modules may be.
+        """
+        words_by_package: dict[str, list[list[str]]] = {}
+        for name in sorted({*names}):
+            rest = name.lstrip(".")
+            words, level = rest.split("."), len(name) - len(rest)
+            if rest and not _MODULE_NAME.fullmatch(rest):
+                continue
+            if not level:
+                words_by_package.setdefault(words[0], []).append(words)
+            elif level <= len(file.parents):
+                yield from self._find_files(words, file.parents[level - 1])
+        folders = dict.fromkeys([*self.folders, *more_folders])
         for package, names_in_package in words_by_package.items():
-            if _is_dir(folder / package):
-                for words in names_in_package:
-                    yield from _find_files(words, folder)
-            else:
-                yield from _find_files([package], folder)
+            is_library = package in self.libraries
+            if is_library and not self.is_own(package):
+                continue
+            for folder in self.folders[:1] if is_library else folders:
+                is_folder = self._is_dir(f"{folder}/{package}")
+                for words in names_in_package if is_folder else [[package]]:
+                    yield from self._find_files(words, folder)
 
-
-def _find_files(words: list[str], folder: Path) -> Iterator[Path]:
-    """Yield the files of a module, given the words of its name, and of the packages that contain it."""
-    path = folder
-    for word in words:
-        file, path = path / f"{word}.py", path / word
-        if _is_file(file):
-            yield file
-        if not _is_dir(path):
-            return
-        if _is_file(path / "__init__.py"):
-            yield path / "__init__.py"
+    def _find_files(self, words: list[str], folder: Path) -> Iterator[Path]:
+        """Yield the files of a module in a folder, given the words of its name, and of the packages that contain it."""
+        path = str(folder)
+        for word in words:
+            path += f"/{word}"
+            if self._is_file(f"{path}.py"):
+                yield Path(f"{path}.py")
+            if not self._is_dir(path):
+                return
+            if self._is_file(f"{path}/__init__.py"):
+                yield Path(f"{path}/__init__.py")

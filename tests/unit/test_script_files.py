@@ -164,3 +164,28 @@ def test_a_library_is_the_users_only_in_the_scripts_own_folder(tmp_path, monkeyp
     assert find_framework(("python", "torch-2.0/train.py"), tmp_path, "auto") == "auto"
     (tmp_path / "torch-2.0/torch/__init__.py").write_text("import horovod\n")
     assert find_framework(("python", "torch-2.0/train.py"), tmp_path, "auto") == "horovod"
+
+
+def test_each_path_is_checked_once(tmp_path, monkeypatch):
+    imports = "import os, sys, json, numpy, scipy, torch.nn\nfrom .m0 import x\nfrom lab.m1 import y\n"
+    (tmp_path / "lab").mkdir()
+    for number in range(30):
+        (tmp_path / f"lab/m{number}.py").write_text(imports)
+    (tmp_path / "train.py").write_text("".join(f"import lab.m{number}\n" for number in range(30)))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/one:{tmp_path}/two")
+    paths, stat = [], os.stat
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            os, "stat", lambda path, *args, **options: paths.append(str(path)) or stat(path, *args, **options)
+        )
+        read_script(("python", "train.py"), tmp_path)
+    assert len(paths) < 200  # 100 for the modules: each may be a file or folder, and is read
+
+
+def test_a_module_with_the_name_of_one_of_pythons_is_the_users_in_the_scripts_folder(tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/begin.py").write_text(SETUP)
+    (tmp_path / "train.py").write_text("import code.begin\n")
+    assert find_framework(("python", "train.py"), tmp_path, "auto") == "auto"  # Python's module comes first
+    (tmp_path / "code/__init__.py").write_text("")
+    assert find_framework(("python", "train.py"), tmp_path, "auto") == "torch"
