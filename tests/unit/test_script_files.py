@@ -1,5 +1,6 @@
 """The user's modules that a script imports: hpcrun reads the framework from them, too."""
 
+import os
 import subprocess
 import sys
 import tempfile
