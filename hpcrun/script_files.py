@@ -52,10 +52,15 @@ def import_folders(argv: tuple[str, ...], start: Path) -> tuple[Path, ...]:
     return (start if _find_program(argv)[1] else file.resolve().parent, *_find_user_folders(start))
 
 
+def is_python(program: str) -> bool:
+    """Return whether a program is Python, by its name."""
+    return bool(_PYTHON_NAME.fullmatch(Path(program).name))
+
+
 def _find_program(argv: tuple[str, ...]) -> tuple[str, bool]:
     """Return the script or module that a command line runs, and whether it is a module; empty if it runs neither."""
     program = argv[0] if argv else ""
-    if not _PYTHON_NAME.fullmatch(Path(program).name):
+    if not is_python(program):
         return program if program.endswith(".py") else "", False
     words = iter(argv[1:])
     for word in words:
