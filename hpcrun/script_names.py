@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hpcrun.script_files import MAX_FILE_BYTES, find_modules, find_script, import_folders, is_module
+from hpcrun.script_files import MAX_FILE_BYTES, ModuleFinder, find_script, import_folders
 from hpcrun.script_imports import (
     dotted_name,
     find_attribute,
@@ -52,6 +52,13 @@ _MPI_MODULES = ("mpi4py", "mpi4jax", "mpi4torch")
 
 TRAINING_MODULES = frozenset({"keras", "tf_keras", "tensorflow", "torch", "jax", "flax"})
 """Modules that train models; a program without these modules may run several independent copies on purpose."""
+
+_LIBRARIES = frozenset(
+    name.partition(".")[0]
+    for names in (*_MODULES_OF_FRAMEWORKS.values(), _OTHER_COMMUNICATION_MODULES, TRAINING_MODULES)
+    for name in names
+)
+"""Packages whose own files tell nothing about the user's script."""
 
 _RANK_VARIABLE = re.compile(
     r"(HPCRUN|SLURM|PMI|PMIX|OMPI_COMM_WORLD|MPI|MV2_COMM_WORLD|PALS)_\w+|RANK|LOCAL_RANK|WORLD_SIZE"
@@ -168,12 +175,14 @@ def read_script(argv: tuple[str, ...], start: Path) -> ScriptNames:
     """Return the modules and strings in a command line's Python script, and in the user's modules that it imports."""
     if not (file := find_script(argv, start)):
         return ScriptNames()
-    files = list(_read_files(file.resolve(), import_folders(argv, start)))
+    finder = ModuleFinder(import_folders(argv, start), _LIBRARIES)
+    files = list(_read_files(file.resolve(), finder))
     modules, texts = (set().union(*sets) for sets in zip(*((each.modules, each.texts) for each in files), strict=True))
     calls_fit, tests_rank, sets_tf_config = (
         any(getattr(each, name) for each in files) for name in ("calls_fit", "tests_rank", "sets_tf_config")
     )
-    libraries = _remove_own_modules(modules, import_folders(argv, start)[0])
+    own_packages = {package for package in {name.partition(".")[0] for name in modules} if finder.is_own(package)}
+    libraries = {name for name in modules if name.partition(".")[0] not in {"", *own_packages}}
     comment, ignored_option = files[0].comment, files[0].ignored_option
     return ScriptNames(libraries, texts, comment, calls_fit, ignored_option, tests_rank, sets_tf_config)
 
@@ -182,14 +191,7 @@ def _is_in_modules(name: str, modules: frozenset[str]) -> bool:
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
-def _remove_own_modules(names: set[str], folder: Path) -> set[str]:
-    """Return the names of libraries: absolute names that are no modules in the folder where Python looks first."""
-    packages = {name.partition(".")[0] for name in names} - {"", "hpcrun"}
-    own_packages = {package for package in packages if is_module(package, folder)}
-    return {name for name in names if name.partition(".")[0] not in {"", *own_packages}}
-
-
-def _read_files(script: Path, folders: tuple[Path, ...]) -> Iterator[ScriptNames]:
+def _read_files(script: Path, finder: ModuleFinder) -> Iterator[ScriptNames]:
     """Yield the names in a script, and in the user's modules that the script imports."""
     seen, unread_files = {script}, [script]
     for _ in range(MAX_IMPORT_DEPTH + 1):
@@ -197,8 +199,8 @@ def _read_files(script: Path, folders: tuple[Path, ...]) -> Iterator[ScriptNames
         for file in unread_files:
             names = _read_file(file)
             yield names
-            more_folders = {script.parent, file.parent, *_find_added_folders(names, file)}
-            found += find_modules(names.modules, file, dict.fromkeys([*folders, *more_folders]))
+            more_folders = [script.parent, file.parent, *_find_added_folders(names, file)]
+            found += finder.find(names.modules, file, more_folders)
         unread_files = [file for file in dict.fromkeys(found) if file not in seen][: MAX_FILES - len(seen)]
         seen.update(unread_files)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.node_launch import STARTERS
+from hpcrun.script_files import is_python
 from hpcrun.script_names import read_script
 from hpcrun.script_start import read_start
 
@@ -42,10 +43,18 @@ def _find_unset_variables(spec: JobSpec) -> Iterator[tuple[str, str]]:
     is_needed = spec.resources.ranks > 1 and spec.launch in {None, "ranks"} and spec.framework != "none"
     if option and is_needed and not is_given and not read_script(spec.argv, spec.directory).local_rank_variable:
         warning = f"the script expects {option} from torch.distributed.launch: each rank would use its default"
-        words = [os.path.relpath(word, spec.directory) if word.startswith("/") else word for word in spec.argv[1:2]]
-        line = f"exec python {shlex.join([*words, *spec.argv[2:]])} {option}=$LOCAL_RANK"
+        line = f"exec {shlex.join(_short_command(spec))} {option}=$LOCAL_RANK"
         command = f"--framework torch -- bash -c {shlex.quote(line)}"
         yield warning, f'default=int(os.environ["LOCAL_RANK"]) in the script; or without a change: {command}'
+
+
+def _short_command(spec: JobSpec) -> tuple[str, ...]:
+    """Return the command line of a rank without the folders of Python and of the script that it runs."""
+    program, *words = spec.argv
+    if not is_python(program):
+        return spec.argv
+    script = [os.path.relpath(word, spec.directory) if word.startswith("/") else word for word in words[:1]]
+    return ("python", *script, *words[1:])
 
 
 def _find_own_processes(spec: JobSpec) -> Iterator[tuple[str, str]]:

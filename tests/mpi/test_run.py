@@ -142,11 +142,13 @@ ALONE = "each of the 2 ranks worked alone"
 )
 # before is None behind a shell
 def test_separate_models_get_a_warning(tmp_path, script, before, after):
-    (tmp_path / "keras.py").write_text("")  # real training would take long and is not needed
+    (tmp_path / "site-packages").mkdir()  # beside the script, keras.py would be a module of the user
+    (tmp_path / "site-packages/keras.py").write_text("")  # real training would take long and is not needed
     no_tensorflow = "sys.modules['hpcrun.train.ranks.device'] = types.SimpleNamespace(bind_device=str)"
     (tmp_path / "train.py").write_text(f"import sys, types\n{no_tensorflow}\nimport keras\n{script}\n")
     argv = ["--", "sh", "-c", "python3 train.py"] if before is None else ["train.py"]
-    code, text = hpcrun_run(tmp_path, "-n", 2, *argv)
+    path = f"PYTHONPATH={tmp_path}/site-packages:{ROOT}"
+    code, text = hpcrun_run(tmp_path, "-n", 2, "-x", path, *argv)
     assert code == 0, text
     assert text.count("WARNING: each of the 2 ranks would train a separate model") == (before or 0)
     assert text.count(f"WARNING: {ALONE}") == after, text

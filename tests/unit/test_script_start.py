@@ -71,6 +71,7 @@ OPTION = (
     'HINT: default=int(os.environ["LOCAL_RANK"]) in the script; or without a change: --framework torch -- bash -c '
     "'exec python train.py --lr 0.1 --local_rank=$LOCAL_RANK'\n"
 )
+DIRECT = OPTION.replace("python train.py", "./train.py")
 ROLES = "the script uses ParameterServerStrategy, but in TF_CONFIG each rank is a worker: they would wait for a chief "
 ARGUMENTS = ("--", "python", "train.py", "--lr", "0.1")
 
@@ -91,6 +92,7 @@ ARGUMENTS = ("--", "python", "train.py", "--lr", "0.1")
         (f"import os\nos.environ['TORCHELASTIC_RUN_ID'] = '1'\n{TORCHRUN}", (), []),
         (OPTIONAL, (), []),
         (LOCAL_RANK, ARGUMENTS, [OPTION]),
+        (f"#!/usr/bin/env python3\n{LOCAL_RANK}", ("--", "./train.py", "--lr", "0.1"), [DIRECT]),
         (LOCAL_RANK, (*ARGUMENTS, "--local_rank", "0"), []),
         (LOCAL_RANK, ("--launch", "torchrun"), []),
         (LOCAL_RANK.replace("default=0", "default=os.environ.get('LOCAL_RANK')"), ARGUMENTS, []),
@@ -103,6 +105,7 @@ ARGUMENTS = ("--", "python", "train.py", "--lr", "0.1")
 def test_a_script_that_expects_another_start(tmp_path, monkeypatch, cli, text, options, warnings):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(text)
+    (tmp_path / "train.py").chmod(0o755)
     target = () if "--" in options else ("train.py",)
     argv = (
         "submit",
