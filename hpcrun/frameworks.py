@@ -22,7 +22,10 @@ _VARIABLES = {
 
 _SELECT_GPU_BY_LOCAL_RANK = {"torch", "horovod"}
 _MAY_SELECT_GPU_BY_LOCAL_RANK = {"auto", "jax", "tensorflow"}
-"""Frameworks whose scripts select a GPU by the local rank: always, or if they read a variable with the local rank."""
+"""Frameworks whose scripts select a GPU by the local rank: always, or if they read a variable with the local rank.
+
+Processes of JAX and TensorFlow use all GPUs that they see, unless their script also selects one.
+"""
 
 
 def describe_framework(spec: JobSpec) -> str:
@@ -54,8 +57,12 @@ def default_gpu_view(framework: str, words: tuple[str, ...], start: Path) -> str
         words: The command line of one rank.
         start: The directory in which it is started.
     """
-    reads_local_rank = framework in _MAY_SELECT_GPU_BY_LOCAL_RANK and read_script(words, start).local_rank_variable
-    return "node" if framework in _SELECT_GPU_BY_LOCAL_RANK or reads_local_rank else "rank"
+    if framework in _SELECT_GPU_BY_LOCAL_RANK:
+        return "node"
+    script = read_script(words, start)
+    selects_gpu = framework == "auto" or script.selects_gpu
+    reads_local_rank = framework in _MAY_SELECT_GPU_BY_LOCAL_RANK and script.local_rank_variable
+    return "node" if reads_local_rank and selects_gpu else "rank"
 
 
 def launch_option(spec: JobSpec) -> str | None:

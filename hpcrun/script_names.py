@@ -91,6 +91,7 @@ class ScriptNames:
         calls_fit: Whether the file calls a method ``fit``.
         ignored_option: An option in a comment that hpcrun ignores, such as ``nodes=2``; empty if there is none.
         sets_tf_config: Whether the file sets the variable TF_CONFIG itself.
+        selects_gpu: Whether the file selects a GPU of TensorFlow or JAX.
         tests_rank: Whether the file tests if the variables of the ranks are set, and so can train without them.
     """
 
@@ -101,6 +102,7 @@ class ScriptNames:
     ignored_option: str = ""
     tests_rank: bool = False
     sets_tf_config: bool = False
+    selects_gpu: bool = False
 
     @property
     def imports_training_library(self) -> bool:
@@ -178,13 +180,14 @@ def read_script(argv: tuple[str, ...], start: Path) -> ScriptNames:
     finder = ModuleFinder(import_folders(argv, start), _LIBRARIES)
     files = list(_read_files(file.resolve(), finder))
     modules, texts = (set().union(*sets) for sets in zip(*((each.modules, each.texts) for each in files), strict=True))
-    calls_fit, tests_rank, sets_tf_config = (
-        any(getattr(each, name) for each in files) for name in ("calls_fit", "tests_rank", "sets_tf_config")
+    calls_fit, tests_rank, sets_tf_config, selects_gpu = (
+        any(getattr(each, name) for each in files)
+        for name in ("calls_fit", "tests_rank", "sets_tf_config", "selects_gpu")
     )
     own_packages = {package for package in {name.partition(".")[0] for name in modules} if finder.is_own(package)}
     libraries = {name for name in modules if name.partition(".")[0] not in {"", *own_packages}}
     comment, ignored_option = files[0].comment, files[0].ignored_option
-    return ScriptNames(libraries, texts, comment, calls_fit, ignored_option, tests_rank, sets_tf_config)
+    return ScriptNames(libraries, texts, comment, calls_fit, ignored_option, tests_rank, sets_tf_config, selects_gpu)
 
 
 def _is_in_modules(name: str, modules: frozenset[str]) -> bool:
@@ -238,6 +241,8 @@ def _parse_file(file: Path, _mtime_ns: int, _size: int) -> ScriptNames:
 def _collect_names(tree: ast.AST, names: ScriptNames) -> None:
     nodes = [node for node in ast.walk(tree) if isinstance(node, _AST_NODE_TYPES)]
     names.tests_rank = any(map(_tests_rank, nodes))
+    names.sets_tf_config = any(map(_sets_tf_config, nodes))
+    names.selects_gpu = any(map(_selects_gpu, nodes))
     for node in nodes:
         match node:
             case ast.Import():
@@ -254,8 +259,6 @@ def _collect_names(tree: ast.AST, names: ScriptNames) -> None:
                 function_name(node.func) in _IMPORTS_BY_NAME
             ):
                 names.modules.add(prefix.rstrip("."))
-            case ast.Subscript(slice=ast.Constant(value="TF_CONFIG"), ctx=ast.Store()):
-                names.sets_tf_config = True
             case ast.Attribute(attr="fit"):
                 names.calls_fit = True
             case ast.Constant(value=str(text)):
@@ -263,6 +266,30 @@ def _collect_names(tree: ast.AST, names: ScriptNames) -> None:
     full_names = find_full_names(nodes)
     attributes = filter(None, map(find_attribute, nodes))
     names.modules |= {name for attribute in attributes if (name := dotted_name(attribute, full_names))}
+
+
+def _sets_tf_config(node: ast.AST) -> bool:
+    """Return whether an AST node sets the variable TF_CONFIG."""
+    match node:
+        case ast.Subscript(slice=ast.Constant(value="TF_CONFIG"), ctx=ast.Store()):
+            return True
+        case ast.Call(func=ast.Attribute(attr="setdefault" | "putenv"), args=[ast.Constant(value="TF_CONFIG"), *_]):
+            return True
+        case ast.Call(func=ast.Attribute(attr="update"), args=[ast.Dict(keys=keys)]):
+            return any(isinstance(key, ast.Constant) and key.value == "TF_CONFIG" for key in keys)
+        case ast.Call(func=ast.Attribute(attr="update"), keywords=keywords):
+            return any(keyword.arg == "TF_CONFIG" for keyword in keywords)
+    return False
+
+
+def _selects_gpu(node: ast.AST) -> bool:
+    """Return whether an AST node selects a GPU of TensorFlow or JAX."""
+    match node:
+        case ast.Attribute(attr="set_visible_devices") | ast.Constant(value="CUDA_VISIBLE_DEVICES"):
+            return True
+        case ast.Call(keywords=keywords):
+            return any(keyword.arg == "local_device_ids" for keyword in keywords)
+    return False
 
 
 def _tests_rank(node: ast.AST) -> bool:

@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 import warnings
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
@@ -71,16 +72,25 @@ def _is_wrong_pair(error: SyntaxError) -> bool:
 
 def _refuse_notebook_commands(tree: ast.Module, script: Path) -> None:
     """Refuse get_ipython(), by which jupyter nbconvert replaces the commands of a notebook, where it always runs."""
+    if any(map(_defines_get_ipython, ast.walk(tree))):
+        return
     for statement in tree.body:
-        match statement:
-            case ast.Import() | ast.ImportFrom() | ast.FunctionDef(name="get_ipython"):
-                if "get_ipython" in ast.dump(statement):
-                    return
-            case ast.Expr(value=call) | ast.Assign(value=call):
-                if ast.unparse(call).startswith("get_ipython()"):
-                    _refuse_line(script, statement.lineno, ast.unparse(statement))
+        if isinstance(statement, ast.Expr | ast.Assign) and ast.unparse(statement.value).startswith("get_ipython()"):
+            _refuse_line(script, statement.lineno, ast.unparse(statement))
+
+
+def _defines_get_ipython(node: ast.AST) -> bool:
+    match node:
+        case ast.Name(id="get_ipython", ctx=ast.Store()) | ast.Attribute(attr="get_ipython", ctx=ast.Store()):
+            return True
+        case ast.FunctionDef(name="get_ipython") | ast.ClassDef(name="get_ipython"):
+            return True
+        case ast.alias(name="get_ipython") | ast.alias(asname="get_ipython"):
+            return True
+    return False
 
 
 def _refuse_line(script: Path, line: int | None, text: str) -> None:
-    message = f"{script}, line {line}: {text} is a command of a notebook, not of Python"
-    raise HpcrunError(message, hint="remove that line; a job would fail there at once")
+    short_text = shorten(text, 80, placeholder=" ...")
+    message = f"{script}, line {line}: {short_text} is a command of a notebook, not of Python"
+    raise HpcrunError(message, hint="remove that line, and do what it does before the job, such as pip install")

@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from hpcrun.distribution import find_framework, trains_separate_models
+from hpcrun.frameworks import default_gpu_view
 from hpcrun.workload import bundled_names
 
 KERAS = "import keras\nmodel = keras.Sequential()\nmodel.fit([1], [2])\n"
@@ -332,6 +333,20 @@ def test_other_scripts_that_read_the_local_rank_see_all_gpus(tmp_path, cli, vari
     assert (line in err) == sees_all
     _, out, err = cli("submit", str(tmp_path / "train.py"), *argv, "--gpus-visible", "rank")
     assert ("--gpus-per-rank 1 " in out, "each rank sees" in err) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("call", "view"),
+    [
+        ("jax.distributed.initialize()", "rank"),  # each process would take all GPUs that it sees
+        ("jax.distributed.initialize(local_device_ids=[local_rank])", "node"),
+    ],
+)
+def test_scripts_of_jax_see_all_gpus_if_they_select_one(tmp_path, call, view):
+    (tmp_path / "train.py").write_text(
+        f"import os, jax\nlocal_rank = int(os.environ['SLURM_LOCALID'])\nprint(local_rank)\n{call}\n"
+    )
+    assert default_gpu_view("jax", ("python", "train.py"), tmp_path) == view
 
 
 def test_slurm_binds_no_task_to_its_gpu_if_it_is_to_see_all(tmp_path, cli):

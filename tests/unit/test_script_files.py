@@ -175,10 +175,13 @@ def test_each_path_is_checked_once(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("".join(f"import lab.m{number}\n" for number in range(30)))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/one:{tmp_path}/two")
     paths, stat = [], os.stat
+
+    def recorded_stat(path, *args, **options):
+        paths.append(str(path))
+        return stat(path, *args, **options)
+
     with monkeypatch.context() as patch:
-        patch.setattr(
-            os, "stat", lambda path, *args, **options: paths.append(str(path)) or stat(path, *args, **options)
-        )
+        patch.setattr(os, "stat", recorded_stat)
         read_script(("python", "train.py"), tmp_path)
     assert len(paths) < 200  # 100 for the modules: each may be a file or folder, and is read
 

@@ -99,6 +99,9 @@ ARGUMENTS = ("--", "python", "train.py", "--lr", "0.1")
         (SERVERS, (), [ROLES]),
         (SERVERS, ("-x", "TF_CONFIG={}"), []),
         (f"import os\nos.environ['TF_CONFIG'] = make(os.environ['SLURM_PROCID'])\n{SERVERS}", (), []),
+        (f"import os\nos.environ.setdefault('TF_CONFIG', make())\n{SERVERS}", (), []),
+        (f"import os\nos.environ.update(TF_CONFIG=make())\n{SERVERS}", (), []),
+        (f"import os\nos.environ.update({{'TF_CONFIG': make()}})\n{SERVERS}", (), []),
         (SERVERS.replace("TFConfigClusterResolver", "SlurmClusterResolver"), (), []),
     ],
 )

@@ -36,9 +36,18 @@ def test_a_command_of_a_notebook_is_refused(tmp_path, command):
         find_workload(str(script))
 
 
+def test_a_long_command_of_a_notebook_is_shortened(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(f"get_ipython().run_cell_magic('bash', '', {'echo 1 ' * 100!r})\n")
+    with pytest.raises(HpcrunError, match=r"^\S+, line 1: .{,80} is a command of a notebook, not of Python\n"):
+        find_workload(str(script))
+
+
 @pytest.mark.parametrize("text", [
     "try:\n    get_ipython().run_line_magic('cd', '/')\nexcept NameError:\n    pass\n",
-    "from IPython import get_ipython\nget_ipython()\n", "f = lambda: get_ipython()\n",
+    "from IPython import get_ipython\nget_ipython()\n", "class get_ipython: pass\nget_ipython()\n",
+    "import IPython\nget_ipython = IPython.get_ipython\nget_ipython().run_line_magic('cd', '/')\n",
+    "f = lambda: get_ipython()\n",
     "x = 1\n", "type = ~~\n", "s = f'{a['b']}'\n", "x = '\\p'\n", "x = '\0'\n",
     "type X[T] = int\n", "def f[T](x): pass\n", "lazy import x\n", "f(a=)\n", "a = b?.c\n",
 ])  # fmt: skip
