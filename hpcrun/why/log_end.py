@@ -66,7 +66,7 @@ _WARNING = re.compile(
 
 _MISSING_LINE_BREAK = re.compile(
     r"(?<=\S)(?=(?:slurmstepd\S{0,40}|srun): error: )|(?<=\])(?=Traceback \(most |terminate called )"
-    r"|(?<=[\'\"])(?=sbatch: (?:error|fatal): )"
+    r"|(?<=[\'\"])(?=sbatch: (?:error|fatal): )|(?<=\\n)(?=sbatch: (?:error|fatal): )"
 )
 """Matches the position between a progress bar, or text of another program, and a message in the same line."""
 
