@@ -52,7 +52,8 @@ _WARNING = re.compile(
         |.*\bnot[ ]a[ ]failure\b.*
         |.*\bNCCL[ ]INFO\b.*
         |(?!.*undefined[ ]symbol).*[ ]\(ignored\)  # Open MPI's optional plugins
-        |INFO:.*  # Python's logging, Apptainer
+        |ERROR:[ ]ld\.so:[ ]object[ ].*[ ]cannot[ ]be[ ]preloaded[ ].*ignored\.
+        |INFO:(?![ ]{4}.*(?:[Ff]ailed|[Dd]enied|[Uu]nable|[Cc]annot|unexpectedly)).*  # Python's logging, Apptainer
         |(?:\[rank\d+\]:)?\[[WI][\d ](?!.*(?:\bgai[ ]error|[ ]99[ ]-[ ])).*  # PyTorch
         |\S+:[ ][Ww]arning:[ ].*  # libibverbs, bash, srun
         |(?!srun:|\w+(?:Error|Exception):).*
@@ -87,7 +88,7 @@ _HYDRA_MARKS = ("=   ", "YOUR APPLICATION ", "This typically ", "Please see the 
 """If a log contains none of these texts, `_HYDRA_REPORT` matches none of its lines."""
 
 _WARNING_MARKS = (
-    "-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:", " (ignored)",
+    "-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:", " (ignored)", " cannot be preloaded",
     " does not start its program: ", "[w", "[i", "w tensorflow/", "i tensorflow/", "retry", "/.bash",
     "/.profile", "/.cshrc", "/.zsh", " instead", "failed to query server",
 )  # fmt: skip
