@@ -88,7 +88,8 @@ _HYDRA_MARKS = ("=   ", "YOUR APPLICATION ", "This typically ", "Please see the 
 """If a log contains none of these texts, `_HYDRA_REPORT` matches none of its lines."""
 
 _WARNING_MARKS = (
-    "-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:", " (ignored)", " cannot be preloaded",
+    "-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:", " (ignored)",
+    " cannot be preloaded",
     " does not start its program: ", "[w", "[i", "w tensorflow/", "i tensorflow/", "retry", "/.bash",
     "/.profile", "/.cshrc", "/.zsh", " instead", "failed to query server",
 )  # fmt: skip
