@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hpcrun.frozen import frozen
 from hpcrun.jobs.run_secrets import mask_secrets
 from hpcrun.jobs.safe_reading import BadRecordError, open_regular_file
+from hpcrun.why.interleaved import has_head, regroup
 from hpcrun.why.literals import condense
 
 if TYPE_CHECKING:
@@ -138,17 +139,7 @@ class Log:
         text = _TIANHE_COMMANDS.sub(r"s\1: ", text) if "yh" in text else text
         if without_launcher:
             text = _without_hydra(text)
-        condensed_text = condense(text)
-        if _PREFIX_START.search(condensed_text):
-            text = "\n".join([_RANK_PREFIX.sub("", line, count=1) for line in text.split("\n")])
-            condensed_text = condense(text)
-        if _LABELLED_TRACEBACK.search(condensed_text):
-            text, condensed_text = _without_labels(text, condensed_text)
-        if "\n, line " in text or ", \nline " in text:
-            text = _WRAPPED_FRAME.sub(_join_frame, text)
-        if "╰──" in text:
-            text = _unwrap_messages(text)
-            condensed_text = condense(text)
+        lines, text, condensed_text = _clean(lines, text)
         return cls(str(file.relative_to(run.directory)), lines, text, condensed_text)
 
     @cached_property
@@ -172,6 +163,32 @@ class Log:
         """Return a line as evidence."""
         line = self.lines[index].strip()
         return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]} ..."
+
+
+def _clean(lines: tuple[str, ...], text: str) -> tuple[tuple[str, ...], str, str]:
+    """Return a log's lines, their text without labels and wrapped lines, and its condensed form.
+
+    Lines of other ranks within a traceback follow it; otherwise, the order of the lines remains.
+    """
+    condensed_text = condense(text)
+    if _PREFIX_START.search(condensed_text):
+        text = "\n".join([_RANK_PREFIX.sub("", line, count=1) for line in text.split("\n")])
+        condensed_text = condense(text)
+    if _LABELLED_TRACEBACK.search(condensed_text):
+        text, condensed_text = _without_labels(text, condensed_text)
+    if has_head(text):
+        texts = text.split("\n")
+        order = regroup(lines, texts)
+        if order != sorted(order):
+            lines = tuple(lines[index] for index in order)
+            text = "\n".join([texts[index] for index in order])
+            condensed_text = condense(text)
+    if "\n, line " in text or ", \nline " in text:
+        text = _WRAPPED_FRAME.sub(_join_frame, text)
+    if "╰──" in text:
+        text = _unwrap_messages(text)
+        condensed_text = condense(text)
+    return lines, text, condensed_text
 
 
 def _split_lines(text: str) -> str:

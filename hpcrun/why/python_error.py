@@ -11,6 +11,7 @@ _WRAPPER_EXCEPTION = re.compile(
     r"|KeyboardInterrupt|ApplicationError|JobException|CancelledError|CheckpointException|TerminatedWorkerError|BrokenProcessPool|BrokenExecutor|SignalException|SIGTERMException)$"
 )
 _STANDARD_LIBRARY = re.compile(r"/lib(?:64)?/python[\d.]+/")
+_MISSING_FILE = re.compile(r"^\S*(?:FileNotFoundError|NotFoundError): |\bNo such file or directory\b")
 _EXIT_MESSAGE = re.compile(r"^SystemExit: .*[A-Za-z]{3}")
 _PARENT_PROCESS_MESSAGE = re.compile(
     r"Horovod detected that one or more processes exited|Engine (?:core initialization failed|process failed to start)"
@@ -26,6 +27,7 @@ _LOST_PEER = re.compile(
     r"|Connection(?:Reset|Aborted)Error|BrokenPipeError|remote process exited or there was a network error"
     r"|DistNetworkError: .*(?:recv|reset|Broken)|failed to recv, got 0 bytes|collective operation timeout|peer hung up"
     r"|^EOFError$|DEADLINE_EXCEEDED: (?:Deadline Exceeded|Barrier|GetKeyValue)|UNAVAILABLE: failed to connect to all"
+    r"|MPI_ERR_PROC_FAILED|MPI_ERR_REVOKED"
     r"|different incarnation|Rendezvous(?:Closed|GracefulExit)Error|store->\w+\S* got error"
     r"|DistStoreError: (?:Socket Timeout|wait timeout)|Collective ops is aborted by: (?:Timed out|Check the health)"
 )
@@ -41,6 +43,8 @@ class PythonError:
         file: The user's file that raised the exception.
         number: The line number in this file.
         first: The index of the first log line of the traceback, including the traceback of the exception's cause.
+        aftermath: The index of the first line of an exception of a later program that is a consequence; None without.
+        program: The script whose module is the first frame; empty if unknown.
         handled: The index of a log line; tracebacks before this line belong to exceptions that the program caught.
         last: The index of the log line with the message.
         end: The index of the last log line of the message's paragraph.
@@ -70,6 +74,13 @@ class PythonError:
     late: bool = False
     raised_in: str = ""
     handled: int = 0
+    program: str = ""
+    aftermath: int | None = None
+
+    @property
+    def is_missing_file(self) -> bool:
+        """Whether the message says that a file does not exist, as if an earlier program did not write it."""
+        return bool(_MISSING_FILE.search(self.error))
 
     @property
     def library(self) -> str:

@@ -235,6 +235,7 @@ def _find_place(facts: JobFacts, match: Match) -> str:
         return ""
     log, index = match.line
     is_within = log == error.log and error.first <= index <= error.end
+    is_within = is_within or error.error in match.evidence.line  # another rank raised the same exception
     return f"{error.file}, line {error.number}, in `{error.code}`" if is_within and error.code else ""
 
 

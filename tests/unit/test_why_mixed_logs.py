@@ -1,0 +1,102 @@
+"""Which cause `hpcrun why` names if lines of ranks are mixed, or if several programs of a job failed."""
+
+import pytest
+
+from hpcrun.why.explanation import explain
+from hpcrun.why.interleaved import regroup
+from tests.unit.test_why import recorded
+
+__all__ = ["recorded"]
+
+OWN = """Traceback (most recent call last):
+  File "/home/u/train.py", line 22, in main
+    rate = settings["rate"]
+KeyError: 'rate'
+"""
+PEER = """Traceback (most recent call last):
+  File "/home/u/train.py", line 50, in main
+    dist.barrier()
+torch.distributed.DistBackendError: NCCL communicator was aborted on rank 0: Connection reset by peer
+"""
+LOST_MPI_RANK = """Traceback (most recent call last):
+  File "/home/u/train.py", line 50, in main
+    comm.allreduce(total)
+mpi4py.MPI.Exception: MPI_ERR_PROC_FAILED: a process failed
+"""
+ABORT = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  mesh.exo: bad magic\n"
+PLACE = '/home/u/train.py, line 22, in `rate = settings["rate"]`'
+
+
+def mix(*texts):
+    """Return a text with the lines of each text in turn."""
+    lines = [text.splitlines() for text in texts]
+    turns = range(max(map(len, lines)))
+    return "".join(f"{each[turn]}\n" for turn in turns for each in lines if turn < len(each))
+
+
+def label(prefix, text):
+    return "".join(f"{prefix}{line}\n" for line in text.splitlines())
+
+
+def diagnose(recorded, log):
+    return explain(recorded.job(exit_code=1, logs={"12_0_log.err": log})).diagnosis
+
+
+@pytest.mark.parametrize("log", [
+    mix(OWN, "".join(f"INFO step {n} done\n" for n in range(9))),
+    mix(label("[1,1]<stderr>:", OWN), label("[1,0]<stderr>:", PEER)),
+    mix(label("0: ", PEER), label("1: ", OWN)),
+    mix(label("[rank1]: ", OWN), "".join(f"[rank0]: step {n}\n" for n in range(9))),
+])  # fmt: skip
+def test_a_traceback_between_lines_of_others_is_read_whole(recorded, log):
+    diagnosis = diagnose(recorded, log)
+    assert "KeyError: 'rate'" in diagnosis.summary
+    assert PLACE in diagnosis.fix
+
+
+def test_the_message_of_an_abort_between_lines_of_others_is_read(recorded):
+    assert "bad magic" in diagnose(recorded, mix(ABORT, "step 1\nstep 2\n")).summary
+
+
+def test_lines_keep_their_order_without_others_between_them():
+    lines = f"first\n{OWN}\n{ABORT}last".split("\n")
+    assert regroup(lines, lines) == list(range(len(lines)))
+
+
+def test_a_lost_rank_of_mpi_is_a_consequence(recorded):
+    assert "KeyError" in diagnose(recorded, OWN + LOST_MPI_RANK).summary
+
+
+@pytest.mark.parametrize("failure", [OWN, ABORT])
+def test_what_a_script_does_after_a_program_failed_is_a_consequence(recorded, failure):
+    log = f"{failure}cp: cannot stat 'results/out.npz': No such file or directory\n"
+    assert diagnose(recorded, log).name in {"traceback", "fatal-check"}
+
+
+def test_a_file_that_an_earlier_program_should_have_written_is_a_consequence(recorded):
+    first = OWN.replace("main", "<module>").replace("train.py", "prepare.py")
+    second = """Traceback (most recent call last):
+  File "/home/u/train.py", line 3, in <module>
+    open("prepared.bin")
+FileNotFoundError: [Errno 2] No such file or directory: 'prepared.bin'
+"""
+    assert "KeyError" in diagnose(recorded, first + second).summary
+
+
+def test_a_missing_file_after_a_failure_of_the_same_program_is_the_cause(recorded):
+    caught = OWN.replace("main", "<module>")
+    log = f"""{caught}using defaults
+{caught.replace("KeyError: 'rate'", "FileNotFoundError: [Errno 2] No such file or directory: 'data.bin'")}"""
+    assert diagnose(recorded, log).name == "data-missing"
+
+
+def test_the_place_is_that_of_the_cause_if_the_program_only_raised_it_again(recorded):
+    log = f"""{OWN}
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/home/u/run.py", line 3, in main
+    raise RuntimeError("the training failed") from error
+RuntimeError: the training failed
+"""
+    assert PLACE in diagnose(recorded, log).fix
