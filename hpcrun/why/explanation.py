@@ -17,6 +17,7 @@ from hpcrun.sweep import format_values
 from hpcrun.why import slurm_details
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.job_facts import JobFacts
+from hpcrun.why.message_advice import advise as advise_on_message
 from hpcrun.why.message_advice import advise_on_system_error
 from hpcrun.why.pending_limits import PendingLimits, find_pending_limits
 from hpcrun.why.ranking import find_diagnoses
@@ -246,6 +247,8 @@ def _explain_ended(facts: JobFacts) -> Explanation:
             first = replace(first, evidence=(*first.evidence, *facts.failed_rank_lines))
         if first.name == "rank-exit-code":
             first = _quote_last_lines(first, facts.last_program_lines)
+        if first.name == "mpi-abort":
+            first = _quote_message_before(first, facts)
         return Explanation(facts.run, facts.job_state, outcome, first, tuple(diagnoses[1:]))
     code = "" if facts.exit_code is None else f" with exit code {facts.exit_code}"
     report = facts.scheduler_report
@@ -268,6 +271,17 @@ def _quote_last_lines(diagnosis: Diagnosis, lines: tuple[Evidence, ...]) -> Diag
     meaning = next((advice for line in reversed(lines) if (advice := advise_on_system_error(line.line))), "")
     fix = f"{meaning}; {diagnosis.fix}" if meaning else diagnosis.fix
     return replace(diagnosis, evidence=(*lines, *diagnosis.evidence), fix=fix)
+
+
+def _quote_message_before(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
+    """Add the program's own message to the diagnosis of a program that called MPI_Abort after it."""
+    message = facts.message_before(diagnosis.evidence[0])
+    if message is None:
+        return diagnosis
+    meaning = advise_on_message(message.line)
+    fix = f"{meaning}; {diagnosis.fix}" if meaning else diagnosis.fix
+    summary = f"{diagnosis.summary} after this message: {message.line}"
+    return replace(diagnosis, summary=summary, evidence=(message, *diagnosis.evidence), fix=fix)
 
 
 def _find_diagnoses_of_failed_rank(facts: JobFacts) -> list[Diagnosis]:

@@ -28,6 +28,14 @@ ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "
 
 LAST_RANK_LINES = 3  # number of lines that are quoted from a failed rank's log without a known error
 
+MAX_LINES_BEFORE = 12
+"""Maximum number of lines between a program's message and the line in which it aborts."""
+
+_MESSAGE = re.compile(
+    r"(?i)error|fail|fatal|abort|invalid|cannot|can't|could ?n[o']t|unable|missing|not (?:found|a |allowed|supported)"
+    r"|denied|exceed|too (?:many|few|large|small)|must|illegal|unknown|mismatch|\bnan\b|stop(?:ping|ped)?\b|!!"
+)
+_NO_MESSAGE = re.compile(r"(?i)warn|MPI_Abort|^(?:MPICH ERROR|Abort\(|aborting job|\[\S+:\d+\])|stopping \.\.\.")
 _LAUNCHER_LINE = re.compile(
     r"(?:srun|yhrun|mpirun|mpiexec|slurmstepd\S*|prterun): .*|\W+|=   .*|YOUR APPLICATION .*|time=\S+ level=.*"
     r"|\[[\d:T.-]+\] error: \*\*\* .*"
@@ -175,6 +183,18 @@ class JobFacts:
             indices = [number for number, line in lines if line and not _LAUNCHER_LINE.fullmatch(line)]
             found += [Evidence(log.name, log.line(number)) for number in indices[-LAST_RANK_LINES:]]
         return tuple(found)
+
+    def message_before(self, evidence: Evidence) -> Evidence | None:
+        """Return the last message about an error in the lines of a log before a line; None without one."""
+        log = next((log for log in self.logs if log.name == evidence.source), None)
+        if log is None:
+            return None
+        index = next((n for n in range(len(log.lines)) if log.line(n) == evidence.line), 0)
+        for number in range(index - 1, max(index - 1 - MAX_LINES_BEFORE, -1), -1):
+            line = log.line(number)
+            if _MESSAGE.search(line) and not (_LAUNCHER_LINE.fullmatch(line) or _NO_MESSAGE.search(line)):
+                return Evidence(log.name, line)
+        return None
 
     @cached_property
     def python_error(self) -> PythonError | None:

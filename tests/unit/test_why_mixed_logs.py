@@ -4,6 +4,7 @@ import pytest
 
 from hpcrun.why.explanation import explain
 from hpcrun.why.interleaved import regroup
+from hpcrun.why.sentences import complete, fill
 from tests.unit.test_why import recorded
 
 __all__ = ["recorded"]
@@ -100,3 +101,30 @@ Traceback (most recent call last):
 RuntimeError: the training failed
 """
     assert PLACE in diagnose(recorded, log).fix
+
+
+@pytest.mark.parametrize(("before", "message"), [
+    ("amrex::Abort::3::Fab has NaN at level 2 !!!\nSIGABRT\n", "amrex::Abort::3::Fab has NaN at level 2 !!!"),
+    ("step 3 done\nSIGABRT\n", ""),
+])  # fmt: skip
+def test_the_message_before_an_abort_of_mpi_is_quoted(recorded, before, message):
+    log = f"{before}MPICH ERROR [Rank 3] [job id 12.0] - Abort(6) (rank 3 in comm 480): application called MPI_Abort\n"
+    diagnosis = diagnose(recorded, log)
+    assert diagnosis.name == "mpi-abort"
+    assert diagnosis.summary.partition(" after this message: ")[2] == message
+    assert ("the numbers became invalid" in diagnosis.fix) is bool(message)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("The library found no device that it could use for all of the ranks\non this node. More.", "ranks on this node."),
+    ("The library found no device that it could use for all of the ranks\nINFO: leaving", "all of the ranks"),
+    ("The library found no device that it could use for all of the ranks.\nleaving", "all of the ranks."),
+    ("No device for the ranks\non this node.", "No device for the ranks"),
+])  # fmt: skip
+def test_a_sentence_that_a_program_broke_is_completed(text, message):
+    assert complete(text, 0, text.index("\n")).endswith(message)
+
+
+@pytest.mark.parametrize(("value", "text"), [("", "stopped: see the log"), ("x", "stopped (x): see the log x")])
+def test_a_value_that_is_empty_leaves_no_gap(value, text):
+    assert fill("stopped ({name}): see the log {name}", {"name": value}) == text

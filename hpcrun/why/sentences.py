@@ -1,0 +1,56 @@
+"""Sentences of answers: templates whose values may be empty, and messages that a program broke over several lines."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MIN_WRAPPED_LENGTH = 50
+"""Minimum number of characters of a line that a program breaks before the sentence ends."""
+
+MAX_MESSAGE_LENGTH = 300
+MAX_LINES = 4
+
+_EMPTY = "\0"
+_EMPTY_BRACKETS = re.compile(r" ?\(\0(?: \0)*\)")
+_EMPTY_WORD = re.compile(r" \0(?=[ ,;:.)\0]|\Z)")
+_SENTENCE_END = re.compile(r"(?<=[a-z)][.!?])(?: |$)")
+_END = re.compile(r"[.!?:;)}\]\"'`]$")
+_NO_CONTINUATION = re.compile(
+    r"[^A-Za-z`'\"(]|(?:srun|slurmstepd|mpi\w+|prterun|Traceback|File|at|in|from)\b|\w*(?:Error|Exception)\b"
+    r"|(?:ERROR|WARN\w*|INFO|DEBUG|FATAL|Warning)\b|(?=[^a-z]).{0,30}:|\S+[:=]"
+)
+
+
+def fill(template: str, values: Mapping[str, Any]) -> str:
+    """Replace the names in braces, without the space or brackets around a value that is empty."""
+    text = template.format_map({name: _EMPTY if value == "" else value for name, value in values.items()})
+    return _EMPTY_WORD.sub("", _EMPTY_BRACKETS.sub("", text)).replace(_EMPTY, "")
+
+
+def complete(text: str, start: int, end: int) -> str:
+    """Return a message with the following lines, if the program broke its sentence over several lines.
+
+    Args:
+        text: The text of a log.
+        start: The position of the message in the text.
+        end: The position after its last character.
+    """
+    message = text[start:end]
+    line = text[text.rfind("\n", 0, start) + 1 : end]
+    indent = len(line) - len(line.lstrip())
+    if text[end : end + 1] != "\n" or len(line) - len(message) > indent or "\n" in message:
+        return message
+    for following in text[end + 1 : end + 1 + MAX_MESSAGE_LENGTH].split("\n")[: MAX_LINES - 1]:
+        word = following.lstrip()
+        if len(line) < MIN_WRAPPED_LENGTH or _END.search(line.rstrip()) or _NO_CONTINUATION.match(word or " "):
+            break
+        if len(following) - len(word) != indent or not (word[0].islower() or len(line) > len(following)):
+            break
+        if sentence_end := _SENTENCE_END.search(word):
+            return f"{message.rstrip()} {word[: sentence_end.start()]}"
+        message, line = f"{message.rstrip()} {word.rstrip()}", following
+    return message
