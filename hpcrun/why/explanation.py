@@ -15,6 +15,7 @@ from hpcrun.schedulers.refusals import explain_refusal
 from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.sweep import format_values
 from hpcrun.why import slurm_details
+from hpcrun.why.backtraces import find_libraries
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.job_facts import JobFacts
 from hpcrun.why.message_advice import advise as advise_on_message
@@ -36,6 +37,8 @@ WAITING_STATES = frozenset({
 """States in which a job neither runs nor has ended."""
 
 LAST_LINE_COUNT = 15
+CRASHES = frozenset({"rank-segfault", "segmentation-fault", "bus-error"})
+"""Diagnoses of programs that leave no message, but perhaps a backtrace."""
 
 
 @frozen
@@ -249,6 +252,8 @@ def _explain_ended(facts: JobFacts) -> Explanation:
             first = _quote_last_lines(first, facts.last_program_lines)
         if first.name == "mpi-abort":
             first = _quote_message_before(first, facts)
+        if first.name in CRASHES:
+            first = _name_crashed_library(first, facts)
         return Explanation(facts.run, facts.job_state, outcome, first, tuple(diagnoses[1:]))
     code = "" if facts.exit_code is None else f" with exit code {facts.exit_code}"
     report = facts.scheduler_report
@@ -282,6 +287,15 @@ def _quote_message_before(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
     fix = f"{meaning}; {diagnosis.fix}" if meaning else diagnosis.fix
     summary = f"{diagnosis.summary} after this message: {message.line}"
     return replace(diagnosis, summary=summary, evidence=(message, *diagnosis.evidence), fix=fix)
+
+
+def _name_crashed_library(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
+    """Add the libraries in which the backtrace of a crash begins."""
+    libraries = find_libraries(line for log in facts.logs for line in log.lines)
+    if not libraries:
+        return diagnosis
+    summary = f"{diagnosis.summary}; its backtrace begins in {', called by '.join(libraries)}"
+    return replace(diagnosis, summary=summary)
 
 
 def _find_diagnoses_of_failed_rank(facts: JobFacts) -> list[Diagnosis]:

@@ -35,7 +35,10 @@ _MESSAGE = re.compile(
     r"(?i)error|fail|fatal|abort|invalid|cannot|can't|could ?n[o']t|unable|missing|not (?:found|a |allowed|supported)"
     r"|denied|exceed|too (?:many|few|large|small)|must|illegal|unknown|mismatch|\bnan\b|stop(?:ping|ped)?\b|!!"
 )
-_NO_MESSAGE = re.compile(r"(?i)warn|MPI_Abort|^(?:MPICH ERROR|Abort\(|aborting job|\[\S+:\d+\])|stopping \.\.\.")
+_NO_MESSAGE = re.compile(
+    r"(?i)warn|MPI_Abort|^(?:MPICH ERROR|Abort\(|aborting job|\[\S+:\d+\])|stopping \.\.\.|Abort trap"
+    r"|\b[0-9A-Fa-f]{16}\b|\b0x[0-9a-f]{6}"  # of a backtrace
+)
 _LAUNCHER_LINE = re.compile(
     r"(?:srun|yhrun|mpirun|mpiexec|slurmstepd\S*|prterun): .*|\W+|=   .*|YOUR APPLICATION .*|time=\S+ level=.*"
     r"|\[[\d:T.-]+\] error: \*\*\* .*"

@@ -14,6 +14,10 @@ MIN_WRAPPED_LENGTH = 50
 MAX_MESSAGE_LENGTH = 300
 MAX_LINES = 4
 
+MAX_ONE_LINE = 160
+"""Maximum number of characters of instructions that are one line, two lines of a terminal."""
+
+_OPENING, _CLOSING = "([{", ")]}"
 _EMPTY = "\0"
 _EMPTY_BRACKETS = re.compile(r" ?\(\0(?: \0)*\)")
 _EMPTY_WORD = re.compile(r" \0(?=[ ,;:.)\0]|\Z)")
@@ -54,3 +58,23 @@ def complete(text: str, start: int, end: int) -> str:
             return f"{message.rstrip()} {word[: sentence_end.start()]}"
         message, line = f"{message.rstrip()} {word.rstrip()}", following
     return message
+
+
+def split_steps(fix: str) -> list[str]:
+    """Return the instructions of a long text one by one; a short text is one instruction."""
+    if len(fix) <= MAX_ONE_LINE:
+        return [fix]
+    steps, start, depth, quote = [], 0, 0, ""
+    for position, character in enumerate(fix):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in '`"':
+            quote = character
+        elif character in _OPENING:
+            depth += 1
+        elif character in _CLOSING:
+            depth -= 1
+        elif depth == 0 and fix.startswith("; ", position):
+            steps.append(fix[start:position])
+            start = position + 2
+    return [*steps, fix[start:]]

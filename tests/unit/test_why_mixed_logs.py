@@ -4,7 +4,7 @@ import pytest
 
 from hpcrun.why.explanation import explain
 from hpcrun.why.interleaved import regroup
-from hpcrun.why.sentences import complete, fill
+from hpcrun.why.sentences import complete, fill, split_steps
 from tests.unit.test_why import recorded
 
 __all__ = ["recorded"]
@@ -128,3 +128,29 @@ def test_a_sentence_that_a_program_broke_is_completed(text, message):
 @pytest.mark.parametrize(("value", "text"), [("", "stopped: see the log"), ("x", "stopped (x): see the log x")])
 def test_a_value_that_is_empty_leaves_no_gap(value, text):
     assert fill("stopped ({name}): see the log {name}", {"name": value}) == text
+
+
+@pytest.mark.parametrize(("frames", "libraries"), [
+    ([
+        "/lib64/libpthread.so.0(+0x11390)[0x7f48]",
+        "/env/lib/python3.7/site-packages/torch/lib/libtorch_cuda.so(+0x25ee391)[0x7f48]",
+        "/env/lib/python3.7/site-packages/horovod/torch/mpi_lib_v2.so(+0x8e0d9)[0x7f48]",
+    ], "; its backtrace begins in torch/lib/libtorch_cuda.so, called by horovod/torch/mpi_lib_v2.so"),
+    (["/opt/openmpi/lib/libmpi.so.40(PMPI_Send+0x1a)[0x7f48]"], "; its backtrace begins in libmpi.so.40 (PMPI_Send)"),
+    (["./solver(main+0x1a)[0x40]"], "consequences"),
+])  # fmt: skip
+def test_the_library_in_which_a_rank_crashed_is_named(recorded, frames, libraries):
+    prefix = "[1,3]<stderr>:[n1:03070]"
+    log = "".join(f"{prefix} [ {number}] [1,3]<stderr>:{frame}\n" for number, frame in enumerate(frames))
+    log += "mpirun noticed that process rank 3 with PID 3070 on node n1 exited on signal 11 (Segmentation fault).\n"
+    assert diagnose(recorded, log).summary.endswith(libraries)
+
+
+def test_long_instructions_are_one_line_each():
+    fix = f"set `ulimit -n 4096; true` in setup (of the site; or yours); {'long ' * 30}; run it again"
+    assert split_steps(fix) == [
+        "set `ulimit -n 4096; true` in setup (of the site; or yours)",
+        "long " * 30,
+        "run it again",
+    ]
+    assert split_steps("set it; run it again") == ["set it; run it again"]
