@@ -49,6 +49,7 @@ class PythonError:
         last: The index of the log line with the message.
         end: The index of the last log line of the message's paragraph.
         cause: The exception that caused this exception; empty if there is none.
+        cause_place: The user's line of code that raised the cause, if this exception was only raised after it.
         hint: The advice in the message; empty if there is none.
         code: The user's line of code that raised the exception, as quoted by the traceback.
         operation: The operation of a TensorFlow graph that failed, and the kind of graph; empty if unknown.
@@ -75,7 +76,13 @@ class PythonError:
     raised_in: str = ""
     handled: int = 0
     program: str = ""
+    cause_place: str = ""
     aftermath: int | None = None
+
+    @property
+    def place(self) -> str:
+        """The user's line of code that raised the exception."""
+        return f"{self.file}, line {self.number}, in `{self.code}`"
 
     @property
     def is_missing_file(self) -> bool:

@@ -221,6 +221,8 @@ def _match_exception(kind: str, facts: JobFacts) -> Match | None:
     groups["code"] = f", in `{error.code}`" if error.code else ""
     if error.library:
         groups["code"] += f", by {error.library}"
+    if error.cause_place:
+        groups["code"] += f"; its cause at {error.cause_place}"
     advice = advise(error.error, error.cause, error.raised_in, error.code, error.hint)
     advice = advice or advise_on_exception(error.error)
     details = describe(error.error, error.code, error.raised_in, error.file)
@@ -237,7 +239,8 @@ def _find_place(facts: JobFacts, match: Match) -> str:
     log, index = match.line
     is_within = log == error.log and error.first <= index <= error.end
     is_within = is_within or error.error in match.evidence.line  # another rank raised the same exception
-    return f"{error.file}, line {error.number}, in `{error.code}`" if is_within and error.code else ""
+    place = f"{error.place}; its cause at {error.cause_place}" if error.cause_place else error.place
+    return place if is_within and error.code else ""
 
 
 def _describe_advice(error: str) -> str:

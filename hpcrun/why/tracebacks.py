@@ -141,10 +141,11 @@ def _join(first_error: PythonError, error: PythonError) -> PythonError:
         return replace(first_error, end=error.end)
     root = first_error.cause or first_error.error
     # a pool raises its worker's exception again, at a line that did not cause it
-    is_first = root == error.error or _LIBRARY_FILE.search(error.file) or _RAISE_FROM.search(error.code)
+    is_first = root == error.error or _LIBRARY_FILE.search(error.file)
     raised_error = first_error if is_first and not _LIBRARY_FILE.search(first_error.file) else error
     cause = "" if root == error.error else root
     hint = error.hint or first_error.hint
+    has_other_place = _RAISE_FROM.search(error.code) and first_error.code and raised_error is error
     return replace(
         error,
         file=raised_error.file,
@@ -152,6 +153,7 @@ def _join(first_error: PythonError, error: PythonError) -> PythonError:
         code=raised_error.code,
         first=first_error.first,
         cause=cause,
+        cause_place=first_error.place if has_other_place else "",
         hint=hint,
     )
 

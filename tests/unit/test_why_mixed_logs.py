@@ -91,7 +91,7 @@ def test_a_missing_file_after_a_failure_of_the_same_program_is_the_cause(recorde
     assert diagnose(recorded, log).name == "data-missing"
 
 
-def test_the_place_is_that_of_the_cause_if_the_program_only_raised_it_again(recorded):
+def test_the_place_of_the_cause_is_named_if_the_program_raised_another_exception_after_it(recorded):
     log = f"""{OWN}
 The above exception was the direct cause of the following exception:
 
