@@ -1,13 +1,29 @@
-"""The library in which a compiled program crashed, from the backtrace in its log."""
+"""Where a program of another language than Python failed, from the backtrace in its log."""
 
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+MAX_LINES = 40
+"""Maximum number of lines after a message that may belong to its backtrace."""
+
+_PLACE = re.compile(
+    r"(?P<file>[\w./~$-]+\.(?:java|scala|kts?|groovy|clj|cs|fs|vb|[mc]?js|ts|rb|lua|ml|nim|zig|d|go|rs|php|swift|f|F"
+    r"|f(?:90|95|03|08)|F90|c|cc|cpp|cxx|cu|hip|h|hpp|p[lm]|jl|tcl))(?:\"?, line |:line |[:(])(?P<number>\d+)"
+)
+"""Matches the file and line in a frame of a backtrace."""
+_OF_LIBRARY = re.compile(
+    r"\bat (?:javax?|jdk|sun|com\.sun|scala|kotlinx?|org\.(?:apache|codehaus)|akka|io\.netty|groovy|clojure|py4j)[./]"
+    r"|node:|node_modules/|\(internal/|/rustc/|/usr/(?:include|lib|share)/|sanitizer|libgfortran|/libstdc"
+)
+_OF_BACKTRACE = re.compile(
+    r"^(?:$|\s|/|#\d|Raised |Called |Caused by: |(?:Current )?[Ss]tack ?trace|Error termination|(?:READ|WRITE) of size)"
+)
 _FRAME = re.compile(
     r"(?:^|[\] :])\[? ?\d{1,3}\]? +(?:\[[\d,]+\]<std\w+>:)?(?P<file>[^\s(:]*\.so[\w.-]*)\((?P<symbol>\w*)[^)]*\)"
 )
@@ -35,3 +51,17 @@ def find_libraries(lines: Iterable[str]) -> tuple[str, ...]:
 
 def _shorten(file: str) -> str:
     return _PACKAGE.sub("", file) if "-packages/" in file else file.rpartition("/")[2]
+
+
+def find_place(lines: Iterable[str]) -> str:
+    """Return the user's file and line in the backtrace that begins after a message; empty if there is none.
+
+    Args:
+        lines: The lines after the message.
+    """
+    for line in islice(lines, MAX_LINES):
+        if not _OF_BACKTRACE.match(line):
+            return ""
+        if (match := _PLACE.search(line)) and not _OF_LIBRARY.search(line):
+            return f"{match['file']}, line {match['number']}"
+    return ""

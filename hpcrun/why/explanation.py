@@ -15,11 +15,9 @@ from hpcrun.schedulers.refusals import explain_refusal
 from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.sweep import format_values
 from hpcrun.why import slurm_details
-from hpcrun.why.backtraces import find_libraries
+from hpcrun.why.details import add_details
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.job_facts import JobFacts
-from hpcrun.why.message_advice import advise as advise_on_message
-from hpcrun.why.message_advice import advise_on_system_error
 from hpcrun.why.pending_limits import PendingLimits, find_pending_limits
 from hpcrun.why.ranking import find_diagnoses
 from hpcrun.why.signatures import Diagnosis
@@ -37,8 +35,6 @@ WAITING_STATES = frozenset({
 """States in which a job neither runs nor has ended."""
 
 LAST_LINE_COUNT = 15
-CRASHES = frozenset({"rank-segfault", "segmentation-fault", "bus-error"})
-"""Diagnoses of programs that leave no message, but perhaps a backtrace."""
 
 
 @frozen
@@ -246,14 +242,7 @@ def _explain_ended(facts: JobFacts) -> Explanation:
     diagnoses = _find_diagnoses_of_failed_rank(facts) or find_diagnoses("failures", facts)
     if diagnoses:
         first = diagnoses[0]
-        if first.name == "rank-exited":
-            first = replace(first, evidence=(*first.evidence, *facts.failed_rank_lines))
-        if first.name == "rank-exit-code":
-            first = _quote_last_lines(first, facts.last_program_lines)
-        if first.name == "mpi-abort":
-            first = _quote_message_before(first, facts)
-        if first.name in CRASHES:
-            first = _name_crashed_library(first, facts)
+        first = add_details(first, facts)
         return Explanation(facts.run, facts.job_state, outcome, first, tuple(diagnoses[1:]))
     code = "" if facts.exit_code is None else f" with exit code {facts.exit_code}"
     report = facts.scheduler_report
@@ -269,33 +258,6 @@ def _explain_ended(facts: JobFacts) -> Explanation:
         fix = f"its script has not started on any node; hpcrun resubmit {facts.run.job_id} submits it again"
     diagnosis = Diagnosis("unknown", summary, tuple(last_lines), fix)
     return Explanation(facts.run, facts.job_state, outcome + code, diagnosis, is_known=False)
-
-
-def _quote_last_lines(diagnosis: Diagnosis, lines: tuple[Evidence, ...]) -> Diagnosis:
-    """Add the last lines of the program, and the meaning of an error in them, to a diagnosis without a known error."""
-    meaning = next((advice for line in reversed(lines) if (advice := advise_on_system_error(line.line))), "")
-    fix = f"{meaning}; {diagnosis.fix}" if meaning else diagnosis.fix
-    return replace(diagnosis, evidence=(*lines, *diagnosis.evidence), fix=fix)
-
-
-def _quote_message_before(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
-    """Add the program's own message to the diagnosis of a program that called MPI_Abort after it."""
-    message = facts.message_before(diagnosis.evidence[0])
-    if message is None:
-        return diagnosis
-    meaning = advise_on_message(message.line)
-    fix = f"{meaning}; {diagnosis.fix}" if meaning else diagnosis.fix
-    summary = f"{diagnosis.summary} after this message: {message.line}"
-    return replace(diagnosis, summary=summary, evidence=(message, *diagnosis.evidence), fix=fix)
-
-
-def _name_crashed_library(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
-    """Add the libraries in which the backtrace of a crash begins."""
-    libraries = find_libraries(line for log in facts.logs for line in log.lines)
-    if not libraries:
-        return diagnosis
-    summary = f"{diagnosis.summary}; its backtrace begins in {', called by '.join(libraries)}"
-    return replace(diagnosis, summary=summary)
 
 
 def _find_diagnoses_of_failed_rank(facts: JobFacts) -> list[Diagnosis]:

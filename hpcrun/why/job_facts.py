@@ -187,12 +187,26 @@ class JobFacts:
             found += [Evidence(log.name, log.line(number)) for number in indices[-LAST_RANK_LINES:]]
         return tuple(found)
 
+    def _find_line(self, evidence: Evidence) -> tuple[Log | None, int]:
+        """Return the log that contains a line, and the line's index there; None if no log contains it."""
+        log = next((log for log in self.logs if log.name == evidence.source), None)
+        index = (
+            next((n for n, line in enumerate(log.lines) if line[:80].strip() and log.line(n) == evidence.line), -1)
+            if log
+            else -1
+        )
+        return (log, index) if index >= 0 else (None, 0)
+
+    def lines_after(self, evidence: Evidence) -> list[str]:
+        """Return the lines of a log after a line, without labels of ranks; empty if no log contains the line."""
+        log, index = self._find_line(evidence)
+        return log.full_text.split("\n")[index + 1 :] if log else []
+
     def message_before(self, evidence: Evidence) -> Evidence | None:
         """Return the last message about an error in the lines of a log before a line; None without one."""
-        log = next((log for log in self.logs if log.name == evidence.source), None)
+        log, index = self._find_line(evidence)
         if log is None:
             return None
-        index = next((n for n in range(len(log.lines)) if log.line(n) == evidence.line), 0)
         for number in range(index - 1, max(index - 1 - MAX_LINES_BEFORE, -1), -1):
             line = log.line(number)
             if _MESSAGE.search(line) and not (_LAUNCHER_LINE.fullmatch(line) or _NO_MESSAGE.search(line)):

@@ -154,3 +154,26 @@ def test_long_instructions_are_one_line_each():
         "run it again",
     ]
     assert split_steps("set it; run it again") == ["set it; run it again"]
+
+
+JAVA = """Exception in thread "main" java.lang.IllegalArgumentException: n must be positive
+\tat scala.Predef$.require(Predef.scala:281)
+\tat sim.Main$.run(Main.scala:22)
+"""
+FORTRAN = """ERROR STOP 3
+
+Error termination. Backtrace:
+#1  0x55 in solve_
+\tat /home/u/solve.f90:88
+"""
+
+
+@pytest.mark.parametrize(("log", "place"), [
+    (JAVA, "Main.scala, line 22"),
+    (FORTRAN, "/home/u/solve.f90, line 88"),
+    ("Error: bad manifest\n    at run (/home/u/run.js:14:11)\n", "/home/u/run.js, line 14"),
+    ("Error: bad manifest\nI0301 10:00:00 loader.cc:17] closing\n", ""),
+])  # fmt: skip
+def test_the_place_in_a_backtrace_of_another_language_is_named(recorded, log, place):
+    fix = diagnose(recorded, log).fix
+    assert fix.partition("; it was raised at ")[2] == place
