@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 CRASHES = frozenset({"rank-segfault", "segmentation-fault", "bus-error"})
 """Diagnoses of programs that leave no message, but perhaps a backtrace."""
+OF_ANY_PROGRAM = frozenset({
+    "data-missing", "exception-without-traceback", "fatal-check", "fortran-error", "language-error", "last-message",
+    "system-error",
+})  # fmt: skip
+"""Diagnoses that quote a message of any program, and do not know where it comes from."""
 
 
 def add_details(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
@@ -27,7 +32,7 @@ def add_details(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
         diagnosis = _quote_message_before(diagnosis, facts)
     if diagnosis.name in CRASHES:
         diagnosis = _name_crashed_library(diagnosis, facts)
-    return _name_place(diagnosis, facts)
+    return _name_place(diagnosis, facts) if diagnosis.name in OF_ANY_PROGRAM else diagnosis
 
 
 def _quote_last_lines(diagnosis: Diagnosis, lines: tuple[Evidence, ...]) -> Diagnosis:

@@ -14,6 +14,9 @@ MIN_WRAPPED_LENGTH = 50
 MAX_MESSAGE_LENGTH = 300
 MAX_LINES = 4
 
+MAX_HEADLINE = 320
+"""Maximum number of characters of a headline, four lines of a terminal; the evidence quotes a long message."""
+
 MAX_ONE_LINE = 160
 """Maximum number of characters of instructions that are one line, two lines of a terminal."""
 
@@ -58,6 +61,15 @@ def complete(text: str, start: int, end: int) -> str:
             return f"{message.rstrip()} {word[: sentence_end.start()]}"
         message, line = f"{message.rstrip()} {word.rstrip()}", following
     return message
+
+
+def shorten(text: str) -> str:
+    """Return a headline, of which a long message is cut after a sentence or a word."""
+    if len(text) <= MAX_HEADLINE:
+        return text
+    start = text[:MAX_HEADLINE]
+    sentence_end = max((match.start() for match in _SENTENCE_END.finditer(start)), default=0)
+    return f"{start[:sentence_end] if sentence_end > MAX_HEADLINE // 2 else start.rpartition(' ')[0]} ..."
 
 
 def split_steps(fix: str) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 
 from hpcrun.why.explanation import explain
 from hpcrun.why.interleaved import regroup
-from hpcrun.why.sentences import complete, fill, split_steps
+from hpcrun.why.sentences import complete, fill, shorten, split_steps
 from tests.unit.test_why import recorded
 
 __all__ = ["recorded"]
@@ -177,3 +177,12 @@ Error termination. Backtrace:
 def test_the_place_in_a_backtrace_of_another_language_is_named(recorded, log, place):
     fix = diagnose(recorded, log).fix
     assert fix.partition("; it was raised at ")[2] == place
+
+
+@pytest.mark.parametrize(("text", "short"), [
+    ("a short one", "a short one"),
+    (f"{'word ' * 40}end. {'more ' * 40}", f"{'word ' * 40}end. ..."),
+    ("word " * 80, f"{'word ' * 63}word ..."),
+])  # fmt: skip
+def test_a_long_headline_is_cut_after_a_sentence_or_word(text, short):
+    assert shorten(text) == short
