@@ -71,6 +71,8 @@ _MISSING_LINE_BREAK = re.compile(
 )
 """Matches the position between a progress bar, or text of another program, and a message in the same line."""
 
+_ESCAPED_TRACEBACK = "Traceback (most recent call last):\\n"
+
 _WRAPPED_FRAME = re.compile(r'^( *File) ?\n?("[^"\n]+")(?:\n, ?|, ?\n|, )(line \d+, in .*)$', re.MULTILINE)
 """Matches a line of a traceback that a logger has wrapped."""
 
@@ -135,6 +137,8 @@ class Log:
             text = _COLOUR.sub("", text)
         if any(mark in text for mark in ("it/s]", "s/it]", "slurmstepd: error: ", "sbatch: ")):
             text = _MISSING_LINE_BREAK.sub("\n", text)
+        if _ESCAPED_TRACEBACK in text:
+            text = "\n".join(map(_without_escapes, text.split("\n")))
         lines = tuple(text.split("\n"))
         text = _TIANHE_COMMANDS.sub(r"s\1: ", text) if "yh" in text else text
         if without_launcher:
@@ -163,6 +167,13 @@ class Log:
         """Return a line as evidence."""
         line = self.lines[index].strip()
         return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]} ..."
+
+
+def _without_escapes(line: str) -> str:
+    """Return the lines of a traceback that a program printed as one string of Python or JSON."""
+    if _ESCAPED_TRACEBACK not in line:
+        return line
+    return line.replace("\\n", "\n").replace('\\"', '"').replace("\\'", "'")
 
 
 def _clean(lines: tuple[str, ...], text: str) -> tuple[tuple[str, ...], str, str]:

@@ -1,5 +1,7 @@
 """Which cause `hpcrun why` names if lines of ranks are mixed, or if several programs of a job failed."""
 
+import json
+
 import pytest
 
 from hpcrun.why.explanation import explain
@@ -50,6 +52,16 @@ def diagnose(recorded, log):
     mix(label("[rank1]: ", OWN), "".join(f"[rank0]: step {n}\n" for n in range(9))),
 ])  # fmt: skip
 def test_a_traceback_between_lines_of_others_is_read_whole(recorded, log):
+    diagnosis = diagnose(recorded, log)
+    assert "KeyError: 'rate'" in diagnosis.summary
+    assert PLACE in diagnosis.fix
+
+
+@pytest.mark.parametrize("log", [
+    f"RuntimeError: a worker failed: {OWN!r}\n",
+    json.dumps({"level": "error", "exception": OWN}) + "\n",
+])  # fmt: skip
+def test_a_traceback_in_a_string_is_read(recorded, log):
     diagnosis = diagnose(recorded, log)
     assert "KeyError: 'rate'" in diagnosis.summary
     assert PLACE in diagnosis.fix
