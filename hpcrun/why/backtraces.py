@@ -22,7 +22,8 @@ _OF_LIBRARY = re.compile(
     r"|node:|node_modules/|\(internal/|/rustc/|/usr/(?:include|lib|share)/|sanitizer|libgfortran|/libstdc"
 )
 _OF_BACKTRACE = re.compile(
-    r"^(?:$|\s|/|#\d|Raised |Called |Caused by: |(?:Current )?[Ss]tack ?trace|Error termination|(?:READ|WRITE) of size)"
+    r"^(?:$|\s|/|#\d|Raised |Called |Caused by: |(?:Current )?[Ss]tack ?trace|Error termination|Program received signal"
+    r"|Backtrace for this error|(?:READ|WRITE) of size)"
 )
 _FRAME = re.compile(
     r"(?:^|[\] :])\[? ?\d{1,3}\]? +(?:\[[\d,]+\]<std\w+>:)?(?P<file>[^\s(:]*\.so[\w.-]*)\((?P<symbol>\w*)[^)]*\)"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 CRASHES = frozenset({"rank-segfault", "segmentation-fault", "bus-error"})
 """Diagnoses of programs that leave no message, but perhaps a backtrace."""
 OF_ANY_PROGRAM = frozenset({
-    "data-missing", "exception-without-traceback", "fatal-check", "fortran-error", "language-error", "last-message",
-    "system-error",
+    "aborted", "data-missing", "exception-without-traceback", "fatal-check", "fortran-error", "heap-corruption",
+    "language-error", "last-message", "system-error",
 })  # fmt: skip
 """Diagnoses that quote a message of any program, and do not know where it comes from."""
 

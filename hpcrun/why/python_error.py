@@ -12,6 +12,10 @@ _WRAPPER_EXCEPTION = re.compile(
 )
 _STANDARD_LIBRARY = re.compile(r"/lib(?:64)?/python[\d.]+/")
 _MISSING_FILE = re.compile(r"^\S*(?:FileNotFoundError|NotFoundError): |\bNo such file or directory\b")
+_POINTER_ABOVE = re.compile(
+    r"(?i)\b(?:check|see|look at|refer to) (?:the )?(?:print statements|errors?|exceptions?|tracebacks?|messages?|logs?"
+    r"|output|stack ?traces?)(?: messages?| output)? above\b|\babove for (?:the actual|details|more)"
+)
 _EXIT_MESSAGE = re.compile(r"^SystemExit: .*[A-Za-z]{3}")
 _PARENT_PROCESS_MESSAGE = re.compile(
     r"Horovod detected that one or more processes exited|Engine (?:core initialization failed|process failed to start)"
@@ -83,6 +87,11 @@ class PythonError:
     def place(self) -> str:
         """The user's line of code that raised the exception."""
         return f"{self.file}, line {self.number}, in `{self.code}`"
+
+    @property
+    def points_above(self) -> bool:
+        """Whether the message only says that the cause was printed before."""
+        return bool(_POINTER_ABOVE.search(self.error))
 
     @property
     def is_missing_file(self) -> bool:

@@ -90,8 +90,12 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
 
 
 def _find_origin(errors: Sequence[PythonError]) -> PythonError:
-    """Return the last exception; if it misses a file after another program of the job failed, that program's."""
+    """Return the last exception, or the one that it points to, or that of an earlier program whose file it misses."""
     index = len(errors) - 1
+    while index and errors[index].points_above:
+        index -= 1
+    if index < len(errors) - 1:
+        return errors[index]
     while (
         index
         and errors[index].is_missing_file

@@ -96,6 +96,20 @@ FileNotFoundError: [Errno 2] No such file or directory: 'prepared.bin'
     assert "KeyError" in diagnose(recorded, first + second).summary
 
 
+@pytest.mark.parametrize(("before", "error"), [(OWN, "KeyError: 'rate'"), ("", "a worker died")])
+def test_the_exception_to_which_another_one_points_is_the_cause(recorded, before, error):
+    pointer = OWN.replace("KeyError: 'rate'", "RuntimeError: a worker died. Please check the print statements above")
+    assert error in diagnose(recorded, before + pointer).summary
+
+
+def test_a_rank_that_was_killed_after_an_abort_is_no_cause(recorded):
+    log = """application called MPI_Abort(MPI_COMM_WORLD, 0) - process 3[cli_3]: aborting job:
+rank 7 in job 2  master_49512   caused collective abort of all ranks
+  exit status of rank 7: killed by signal 9
+"""
+    assert diagnose(recorded, log).name == "mpi-abort"
+
+
 def test_a_missing_file_after_a_failure_of_the_same_program_is_the_cause(recorded):
     caught = OWN.replace("main", "<module>")
     log = f"""{caught}using defaults
@@ -184,6 +198,7 @@ Error termination. Backtrace:
     (JAVA, "Main.scala, line 22"),
     (FORTRAN, "/home/u/solve.f90, line 88"),
     ("Error: bad manifest\n    at run (/home/u/run.js:14:11)\n", "/home/u/run.js, line 14"),
+    (f"malloc(): corrupted top size\nProgram received signal SIGABRT:\n{FORTRAN[12:]}", "/home/u/solve.f90, line 88"),
     ("Error: bad manifest\nI0301 10:00:00 loader.cc:17] closing\n", ""),
 ])  # fmt: skip
 def test_the_place_in_a_backtrace_of_another_language_is_named(recorded, log, place):
