@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 CRASHES = frozenset({"rank-segfault", "segmentation-fault", "bus-error"})
 """Diagnoses of programs that leave no message, but perhaps a backtrace."""
+ENDED_WITHOUT_MESSAGE = frozenset({"aborted", "exit-reported", "rank-sigkill", "task-killed"})
+"""Diagnoses from what a launcher says in stderr, while the program wrote its messages to stdout."""
 OF_ANY_PROGRAM = frozenset({
     "aborted", "data-missing", "exception-without-traceback", "fatal-check", "fortran-error", "heap-corruption",
     "language-error", "last-message", "system-error",
@@ -32,6 +34,8 @@ def add_details(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
         diagnosis = _quote_message_before(diagnosis, facts)
     if diagnosis.name in CRASHES:
         diagnosis = _name_crashed_library(diagnosis, facts)
+    if diagnosis.name in CRASHES | ENDED_WITHOUT_MESSAGE:
+        diagnosis = _quote_last_lines(diagnosis, facts.last_output_lines)
     return _name_place(diagnosis, facts) if diagnosis.name in OF_ANY_PROGRAM else diagnosis
 
 
@@ -46,7 +50,7 @@ def _quote_message_before(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
     """Add the program's own message to the diagnosis of a program that called MPI_Abort after it."""
     message = facts.message_before(diagnosis.evidence[0])
     if message is None:
-        return diagnosis
+        return _quote_last_lines(diagnosis, facts.last_output_lines)
     meaning = advise(message.line)
     fix = f"{meaning}; {diagnosis.fix}" if meaning else diagnosis.fix
     summary = f"{diagnosis.summary} after this message: {message.line}"

@@ -213,3 +213,15 @@ def test_the_place_in_a_backtrace_of_another_language_is_named(recorded, log, pl
 ])  # fmt: skip
 def test_a_long_headline_is_cut_after_a_sentence_or_word(text, short):
     assert shorten(text) == short
+
+
+ABORT_BOX = "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\nwith errorcode 1.\n"
+REPORT = "srun: error: n1: task 0: Aborted (core dumped)\n"
+
+
+@pytest.mark.parametrize(("report", "name"), [(ABORT_BOX, "mpi-abort"), (REPORT, "aborted")])
+def test_the_message_in_the_other_log_is_quoted(recorded, report, name):
+    logs = {"12_0_log.out": "step 1\n*** input deck has 3 errors ***\nstopping\n", "12_0_log.err": report}
+    diagnosis = explain(recorded.job(exit_code=1, logs=logs)).diagnosis
+    assert diagnosis.name == name
+    assert "*** input deck has 3 errors ***" in [seen.line for seen in diagnosis.evidence]
