@@ -41,6 +41,7 @@ _NO_MESSAGE = re.compile(
     r"|^\W*(?:stop(?:ping)?|abort(?:ing|ed)?|exit(?:ing)?)\b.{0,12}$"
     r"|\b[0-9A-Fa-f]{16}\b|\b0x[0-9a-f]{6}"  # of a backtrace
 )
+_REPORT = re.compile(r"slurmstepd|srun: |^This typically refers to|^Please see the FAQ|^(?:Exit code|Process name):")
 _LAUNCHER_LINE = re.compile(
     r"(?:srun|yhrun|mpirun|mpiexec|slurmstepd\S*|prterun): .*|\W+|=   .*|YOUR APPLICATION .*|time=\S+ level=.*"
     r"|\[[\d:T.-]+\] error: \*\*\* .*"
@@ -181,8 +182,9 @@ class JobFacts:
 
     @property
     def last_output_lines(self) -> tuple[Evidence, ...]:
-        """The last lines of stdout, without lines of launchers."""
-        return tuple(line for line in self.last_program_lines if line.source.endswith(".out"))
+        """The last lines of stdout, without lines of launchers and libraries about the end of ranks."""
+        lines = (line for line in self.last_program_lines if line.source.endswith(".out"))
+        return tuple(line for line in lines if not (_NO_MESSAGE.search(line.line) or _REPORT.search(line.line)))
 
     @cached_property
     def last_program_lines(self) -> tuple[Evidence, ...]:
