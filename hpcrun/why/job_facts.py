@@ -198,13 +198,11 @@ class JobFacts:
 
     def _find_line(self, evidence: Evidence) -> tuple[Log | None, int]:
         """Return the log that contains a line, and the line's index there; None if no log contains it."""
-        log = next((log for log in self.logs if log.name == evidence.source), None)
-        index = (
-            next((n for n, line in enumerate(log.lines) if line[:80].strip() and log.line(n) == evidence.line), -1)
-            if log
-            else -1
-        )
-        return (log, index) if index >= 0 else (None, 0)
+        for log in self.logs:
+            if log.name == evidence.source:
+                indices = (n for n in range(len(log.lines)) if log.line(n) == evidence.line)
+                return next(((log, index) for index in indices), (None, 0))
+        return None, 0
 
     def lines_after(self, evidence: Evidence) -> list[str]:
         """Return the lines of a log after a line, without labels of ranks; empty if no log contains the line."""

@@ -12,7 +12,10 @@ MIN_WRAPPED_LENGTH = 50
 """Minimum number of characters of a line that a program breaks before the sentence ends."""
 
 MAX_MESSAGE_LENGTH = 300
+"""Maximum number of characters that are read after a line that ends within a sentence."""
+
 MAX_LINES = 4
+"""Maximum number of lines of a completed sentence."""
 
 MAX_HEADLINE = 320
 """Maximum number of characters of a headline, four lines of a terminal; the evidence quotes a long message."""

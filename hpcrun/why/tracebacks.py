@@ -147,8 +147,8 @@ def _join(first_error: PythonError, error: PythonError) -> PythonError:
     # a pool raises its worker's exception again, at a line that did not cause it
     is_first = root == error.error or _LIBRARY_FILE.search(error.file)
     raised_error = first_error if is_first and not _LIBRARY_FILE.search(first_error.file) else error
-    cause = "" if error.error.partition(": ")[2] and error.error.partition(": ")[2] in root else root
-    cause = "" if root == error.error else cause
+    message = error.error.partition(": ")[2]
+    cause = "" if root == error.error or (message and message in root) else root
     hint = error.hint or first_error.hint
     has_other_place = _RAISE_FROM.search(error.code) and first_error.code and raised_error is error
     return replace(
