@@ -3,7 +3,9 @@
     python benchmarks/pipeline.py [bubble] [memory]
 
 The bubble is the share of a step in which the ranks do not compute. It is measured with layers that sleep, because
-stages that compute need a core each. PyTorch is measured if it is installed (tools/backends.sh).
+stages that compute need a core each. The computing is what one process needs for the passes of the same layers in the
+same run, since a sleep and its call take 0.6 ms more than asked for. PyTorch is measured if it is installed
+(tools/backends.sh).
 """
 
 from __future__ import annotations
@@ -45,7 +47,6 @@ def steps(launch: Launcher, program: str, stages: int, **options: object) -> dic
 def measure_bubbles(launch: Launcher) -> None:
     """Print the bubbles of equal stages."""
     print(f"bubble of equal stages, {MICRO_BATCHES} micro-batches; goal: at most 1.25 times the theory")
-    busy = 3 * LAYERS * LAYER_SECONDS * MICRO_BATCHES
     programs = {"hpcrun": (launch, "pipeline_steps.py")}
     if torch := torch_launcher():
         programs["torch"] = (torch, "torch_pipeline.py")
@@ -53,11 +54,14 @@ def measure_bubbles(launch: Launcher) -> None:
         for schedule in ("1f1b", "gpipe"):
             for name, (launcher, program) in programs.items():
                 options = {"layers": LAYERS, "seconds": LAYER_SECONDS, "schedule": schedule, "rounds": 4}
-                seconds = statistics.median(steps(launcher, program, stages, **options)["seconds"])
+                found = steps(launcher, program, stages, **options)
+                seconds, busy = statistics.median(found["seconds"]), MICRO_BATCHES * found["pass_seconds"]
                 measured, theory = 1 - busy / stages / seconds, bubble(stages, MICRO_BATCHES)
                 row = f"{measured:6.1%}, theory {theory:6.1%}, ratio {measured / theory:.2f}"
                 print(
-                    f"  {stages} stages, {schedule:5}  {name:6} step {1000 * seconds:6.1f} ms, bubble {row}", flush=True
+                    f"  {stages} stages, {schedule:5}  {name:6} step {1000 * seconds:6.1f} ms, bubble {row}; "
+                    f"passes of one process {1000 * busy:.1f} ms",
+                    flush=True,
                 )
 
 

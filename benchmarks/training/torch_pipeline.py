@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import time
 from typing import Any
 
@@ -44,6 +45,16 @@ class _Wait(torch.autograd.Function):
     def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         time.sleep(2 * context.seconds)
         return gradient.clone(), None
+
+
+def time_passes(model: nn.Module, x: torch.Tensor) -> float:
+    """Return the median seconds of the forward and backward pass of a model for a micro-batch."""
+    seconds = []
+    for _ in range(8):
+        start = time.perf_counter()
+        nn.functional.mse_loss(model(x), x).backward()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[1:])
 
 
 def main() -> None:
@@ -90,7 +101,11 @@ def main() -> None:
         barrier()
         seconds.append(time.perf_counter() - start)
     if rank == 0:
-        print(json.dumps({"seconds": seconds[2:]}), flush=True)
+        found = {"seconds": seconds[2:]}
+        if options.work == "sleep":
+            model = nn.Sequential(*(layer() for _ in range(options.layers)))
+            found["pass_seconds"] = time_passes(model, x[: options.batch // options.micro_batches])
+        print(json.dumps(found), flush=True)
     destroy_process_group()
 
 

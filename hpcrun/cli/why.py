@@ -75,11 +75,18 @@ def _show_group(group: TaskGroup) -> None:
 def _show_explanation(explanation: Explanation) -> None:
     _show_evidence(explanation.diagnosis.evidence)
     if explanation.diagnosis.fix:
-        output.show(f"What to do: {explanation.diagnosis.fix}")
+        _show_fix(explanation.diagnosis.fix)
     for other_diagnosis in explanation.others:
         output.show(f"\nAlso: {other_diagnosis.summary}")
         _show_evidence(other_diagnosis.evidence)
-        output.show(f"What to do: {other_diagnosis.fix}")
+        _show_fix(other_diagnosis.fix)
+
+
+def _show_fix(fix: str) -> None:
+    from hpcrun.why.sentences import split_steps
+
+    first, *others = split_steps(fix)
+    output.show("\n".join([f"What to do: {first}", *(f"  - {step}" for step in others)]))
 
 
 def _show_evidence(evidence: tuple[Evidence, ...]) -> None:

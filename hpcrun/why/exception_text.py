@@ -39,7 +39,8 @@ _REQUIREMENT = re.compile(
 """Matches a sentence that states a requirement, such as "x must be ..."."""
 _NO_ADVICE = re.compile(
     r"(?i)\b(?:report (?:this|it|the)|(?:open|file|create|submit) an? (?:issue|bug)|bug report|contact "
-    r"|more (?:information|details|info)|for details|copy the|TF_CPP_MIN|stack trace|TORCH_SHOW_CPP|JAX_TRACEBACK)"
+    r"|more (?:information|details|info)|for details|copy the|print statements above"
+    r"|TF_CPP_MIN|stack trace|TORCH_SHOW_CPP|JAX_TRACEBACK)"
 )
 _START = re.compile(
     r"^(?:Please|Try|You (?:can|should|must|need|may|might)|To (?:fix|avoid|solve|resolve)|Make sure|If you|Hint)\b"

@@ -15,11 +15,12 @@ from hpcrun.schedulers.refusals import explain_refusal
 from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.sweep import format_values
 from hpcrun.why import slurm_details
+from hpcrun.why.details import add_details
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.job_facts import JobFacts
-from hpcrun.why.message_advice import advise_on_system_error
 from hpcrun.why.pending_limits import PendingLimits, find_pending_limits
 from hpcrun.why.ranking import find_diagnoses
+from hpcrun.why.sentences import shorten
 from hpcrun.why.signatures import Diagnosis
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Explanation:
     def headline(self) -> str:
         """The explanation in one sentence."""
         name = " ".join(filter(None, [self.run.name, format_values(self.run.values.items())]))
-        return f"job {self.run.job_id or '-'} ({name}) {self.outcome}{self.where}{self.reason}"
+        return shorten(f"job {self.run.job_id or '-'} ({name}) {self.outcome}{self.where}{self.reason}")
 
     def as_json(self) -> dict[str, Any]:
         """Return the explanation as JSON values for scripts."""
@@ -242,10 +243,7 @@ def _explain_ended(facts: JobFacts) -> Explanation:
     diagnoses = _find_diagnoses_of_failed_rank(facts) or find_diagnoses("failures", facts)
     if diagnoses:
         first = diagnoses[0]
-        if first.name == "rank-exited":
-            first = replace(first, evidence=(*first.evidence, *facts.failed_rank_lines))
-        if first.name == "rank-exit-code":
-            first = _quote_last_lines(first, facts.last_program_lines)
+        first = add_details(first, facts)
         return Explanation(facts.run, facts.job_state, outcome, first, tuple(diagnoses[1:]))
     code = "" if facts.exit_code is None else f" with exit code {facts.exit_code}"
     report = facts.scheduler_report
@@ -261,13 +259,6 @@ def _explain_ended(facts: JobFacts) -> Explanation:
         fix = f"its script has not started on any node; hpcrun resubmit {facts.run.job_id} submits it again"
     diagnosis = Diagnosis("unknown", summary, tuple(last_lines), fix)
     return Explanation(facts.run, facts.job_state, outcome + code, diagnosis, is_known=False)
-
-
-def _quote_last_lines(diagnosis: Diagnosis, lines: tuple[Evidence, ...]) -> Diagnosis:
-    """Add the last lines of the program, and the meaning of an error in them, to a diagnosis without a known error."""
-    meaning = next((advice for line in reversed(lines) if (advice := advise_on_system_error(line.line))), "")
-    fix = f"{meaning}; {diagnosis.fix}" if meaning else diagnosis.fix
-    return replace(diagnosis, evidence=(*lines, *diagnosis.evidence), fix=fix)
 
 
 def _find_diagnoses_of_failed_rank(facts: JobFacts) -> list[Diagnosis]:

@@ -28,6 +28,20 @@ ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "
 
 LAST_RANK_LINES = 3  # number of lines that are quoted from a failed rank's log without a known error
 
+MAX_LINES_BEFORE = 12
+"""Maximum number of lines between a program's message and the line in which it aborts."""
+
+_MESSAGE = re.compile(
+    r"(?i)error|problem|fail|fatal|abort|invalid|cannot|can't|could ?n[o']t|unable|missing"
+    r"|not (?:found|a |allowed|supported)"
+    r"|denied|exceed|too (?:many|few|large|small)|must|illegal|unknown|mismatch|\bnan\b|stop(?:ping|ped)?\b|!!"
+)
+_NO_MESSAGE = re.compile(
+    r"(?i)warn|MPI_Abort|^(?:MPICH ERROR|Abort\(|aborting job|\[\S+:\d+\])|stopping \.\.\.|Abort trap"
+    r"|^\W*(?:stop(?:ping)?|abort(?:ing|ed)?|exit(?:ing)?)\b.{0,12}$"
+    r"|\b[0-9A-Fa-f]{16}\b|\b0x[0-9a-f]{6}"  # of a backtrace
+)
+_REPORT = re.compile(r"slurmstepd|srun: |^This typically refers to|^Please see the FAQ|^(?:Exit code|Process name):")
 _LAUNCHER_LINE = re.compile(
     r"(?:srun|yhrun|mpirun|mpiexec|slurmstepd\S*|prterun): .*|\W+|=   .*|YOUR APPLICATION .*|time=\S+ level=.*"
     r"|\[[\d:T.-]+\] error: \*\*\* .*"
@@ -166,6 +180,12 @@ class JobFacts:
         indices = [number for number, line in enumerate(log.lines) if line.strip()]
         return tuple(Evidence(log.name, log.line(number)) for number in indices[-LAST_RANK_LINES:])
 
+    @property
+    def last_output_lines(self) -> tuple[Evidence, ...]:
+        """The last lines of stdout, without lines of launchers and libraries about the end of ranks."""
+        lines = (line for line in self.last_program_lines if line.source.endswith(".out"))
+        return tuple(line for line in lines if not (_NO_MESSAGE.search(line.line) or _REPORT.search(line.line)))
+
     @cached_property
     def last_program_lines(self) -> tuple[Evidence, ...]:
         """The last lines of stderr and stdout, without lines of launchers."""
@@ -175,6 +195,27 @@ class JobFacts:
             indices = [number for number, line in lines if line and not _LAUNCHER_LINE.fullmatch(line)]
             found += [Evidence(log.name, log.line(number)) for number in indices[-LAST_RANK_LINES:]]
         return tuple(found)
+
+    def _find_line(self, evidence: Evidence) -> tuple[Log | None, int]:
+        """Return the log that contains a line, and the line's index there; None if no log contains it."""
+        for log in self.logs:
+            if log.name == evidence.source:
+                indices = (n for n in range(len(log.lines)) if log.line(n) == evidence.line)
+                return next(((log, index) for index in indices), (None, 0))
+        return None, 0
+
+    def lines_after(self, evidence: Evidence) -> list[str]:
+        """Return the lines of a log after a line, without labels of ranks; empty if no log contains the line."""
+        log, index = self._find_line(evidence)
+        return log.full_text.split("\n")[index + 1 :] if log else []
+
+    def message_before(self, evidence: Evidence) -> Evidence | None:
+        """Return the last message about an error before a line of a log, or at the end of another log; None without."""
+        log, index = self._find_line(evidence)
+        if log is None:
+            return None
+        places = [(log, index), *((other, len(other.lines)) for other in self.logs[:2] if other is not log)]
+        return next(filter(None, (_find_message(*place) for place in places)), None)
 
     @cached_property
     def python_error(self) -> PythonError | None:
@@ -209,3 +250,12 @@ class JobFacts:
             "reason": self.job_state.reason,
             "canceller": self.canceller,
         }
+
+
+def _find_message(log: Log, end: int) -> Evidence | None:
+    """Return the last message about an error in the lines of a log before a line; None without one."""
+    for number in range(end - 1, max(end - 1 - MAX_LINES_BEFORE, -1), -1):
+        line = log.line(number)
+        if _MESSAGE.search(line) and not (_LAUNCHER_LINE.fullmatch(line) or _NO_MESSAGE.search(line)):
+            return Evidence(log.name, line)
+    return None

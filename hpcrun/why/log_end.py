@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hpcrun.frozen import frozen
 from hpcrun.jobs.run_secrets import mask_secrets
 from hpcrun.jobs.safe_reading import BadRecordError, open_regular_file
+from hpcrun.why.interleaved import has_head, regroup
 from hpcrun.why.literals import condense
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ _MISSING_LINE_BREAK = re.compile(
     r"|(?<=[\'\"])(?=sbatch: (?:error|fatal): )|(?<=\\n)(?=sbatch: (?:error|fatal): )"
 )
 """Matches the position between a progress bar, or text of another program, and a message in the same line."""
+
+_ESCAPED_TRACEBACK = "Traceback (most recent call last):\\n"
 
 _WRAPPED_FRAME = re.compile(r'^( *File) ?\n?("[^"\n]+")(?:\n, ?|, ?\n|, )(line \d+, in .*)$', re.MULTILINE)
 """Matches a line of a traceback that a logger has wrapped."""
@@ -136,21 +139,13 @@ class Log:
             text = _COLOUR.sub("", text)
         if any(mark in text for mark in ("it/s]", "s/it]", "slurmstepd: error: ", "sbatch: ")):
             text = _MISSING_LINE_BREAK.sub("\n", text)
+        if _ESCAPED_TRACEBACK in text:
+            text = "\n".join(map(_without_escapes, text.split("\n")))
         lines = tuple(text.split("\n"))
         text = _TIANHE_COMMANDS.sub(r"s\1: ", text) if "yh" in text else text
         if without_launcher:
             text = _without_hydra(text)
-        condensed_text = condense(text)
-        if _PREFIX_START.search(condensed_text):
-            text = "\n".join([_RANK_PREFIX.sub("", line, count=1) for line in text.split("\n")])
-            condensed_text = condense(text)
-        if _LABELLED_TRACEBACK.search(condensed_text):
-            text, condensed_text = _without_labels(text, condensed_text)
-        if "\n, line " in text or ", \nline " in text:
-            text = _WRAPPED_FRAME.sub(_join_frame, text)
-        if "╰──" in text:
-            text = _unwrap_messages(text)
-            condensed_text = condense(text)
+        lines, text, condensed_text = _clean(lines, text)
         return cls(str(file.relative_to(run.directory)), lines, text, condensed_text)
 
     @cached_property
@@ -174,6 +169,39 @@ class Log:
         """Return a line as evidence."""
         line = self.lines[index].strip()
         return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]} ..."
+
+
+def _without_escapes(line: str) -> str:
+    """Return the lines of a traceback that a program printed as one string of Python or JSON."""
+    if _ESCAPED_TRACEBACK not in line:
+        return line
+    return line.replace("\\n", "\n").replace('\\"', '"').replace("\\'", "'")
+
+
+def _clean(lines: tuple[str, ...], text: str) -> tuple[tuple[str, ...], str, str]:
+    """Return a log's lines, their text without labels and wrapped lines, and its condensed form.
+
+    Lines of other ranks within a traceback follow it; otherwise, the order of the lines remains.
+    """
+    condensed_text = condense(text)
+    if _PREFIX_START.search(condensed_text):
+        text = "\n".join([_RANK_PREFIX.sub("", line, count=1) for line in text.split("\n")])
+        condensed_text = condense(text)
+    if _LABELLED_TRACEBACK.search(condensed_text):
+        text, condensed_text = _without_labels(text, condensed_text)
+    if has_head(text):
+        texts = text.split("\n")
+        order = regroup(lines, texts)
+        if order != sorted(order):
+            lines = tuple(lines[index] for index in order)
+            text = "\n".join([texts[index] for index in order])
+            condensed_text = condense(text)
+    if "\n, line " in text or ", \nline " in text:
+        text = _WRAPPED_FRAME.sub(_join_frame, text)
+    if "╰──" in text:
+        text = _unwrap_messages(text)
+        condensed_text = condense(text)
+    return lines, text, condensed_text
 
 
 def _split_lines(text: str) -> str:

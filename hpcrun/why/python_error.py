@@ -11,6 +11,11 @@ _WRAPPER_EXCEPTION = re.compile(
     r"|KeyboardInterrupt|ApplicationError|JobException|CancelledError|CheckpointException|TerminatedWorkerError|BrokenProcessPool|BrokenExecutor|SignalException|SIGTERMException)$"
 )
 _STANDARD_LIBRARY = re.compile(r"/lib(?:64)?/python[\d.]+/")
+_MISSING_FILE = re.compile(r"^\S*(?:FileNotFoundError|NotFoundError): |\bNo such file or directory\b")
+_POINTER_ABOVE = re.compile(
+    r"(?i)\b(?:check|see|look at|refer to) (?:the )?(?:print statements|errors?|exceptions?|tracebacks?|messages?|logs?"
+    r"|output|stack ?traces?)(?: messages?| output)? above\b|\babove for (?:the actual|details|more)"
+)
 _EXIT_MESSAGE = re.compile(r"^SystemExit: .*[A-Za-z]{3}")
 _PARENT_PROCESS_MESSAGE = re.compile(
     r"Horovod detected that one or more processes exited|Engine (?:core initialization failed|process failed to start)"
@@ -26,6 +31,7 @@ _LOST_PEER = re.compile(
     r"|Connection(?:Reset|Aborted)Error|BrokenPipeError|remote process exited or there was a network error"
     r"|DistNetworkError: .*(?:recv|reset|Broken)|failed to recv, got 0 bytes|collective operation timeout|peer hung up"
     r"|^EOFError$|DEADLINE_EXCEEDED: (?:Deadline Exceeded|Barrier|GetKeyValue)|UNAVAILABLE: failed to connect to all"
+    r"|MPI_ERR_PROC_FAILED|MPI_ERR_REVOKED"
     r"|different incarnation|Rendezvous(?:Closed|GracefulExit)Error|store->\w+\S* got error"
     r"|DistStoreError: (?:Socket Timeout|wait timeout)|Collective ops is aborted by: (?:Timed out|Check the health)"
 )
@@ -41,10 +47,13 @@ class PythonError:
         file: The user's file that raised the exception.
         number: The line number in this file.
         first: The index of the first log line of the traceback, including the traceback of the exception's cause.
+        aftermath: The index of the first line of an exception of a later program that is a consequence; None without.
+        program: The script whose module is the first frame; empty if unknown.
         handled: The index of a log line; tracebacks before this line belong to exceptions that the program caught.
         last: The index of the log line with the message.
         end: The index of the last log line of the message's paragraph.
         cause: The exception that caused this exception; empty if there is none.
+        cause_place: The user's line of code that raised the cause, if this exception was only raised after it.
         hint: The advice in the message; empty if there is none.
         code: The user's line of code that raised the exception, as quoted by the traceback.
         operation: The operation of a TensorFlow graph that failed, and the kind of graph; empty if unknown.
@@ -70,6 +79,24 @@ class PythonError:
     late: bool = False
     raised_in: str = ""
     handled: int = 0
+    program: str = ""
+    cause_place: str = ""
+    aftermath: int | None = None
+
+    @property
+    def place(self) -> str:
+        """The user's line of code that raised the exception."""
+        return f"{self.file}, line {self.number}, in `{self.code}`"
+
+    @property
+    def points_above(self) -> bool:
+        """Whether the message only says that the cause was printed before."""
+        return bool(_POINTER_ABOVE.search(self.error))
+
+    @property
+    def is_missing_file(self) -> bool:
+        """Whether the message says that a file does not exist, as if an earlier program did not write it."""
+        return bool(_MISSING_FILE.search(self.error))
 
     @property
     def library(self) -> str:

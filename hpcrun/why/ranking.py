@@ -48,6 +48,8 @@ _ERROR_WORD = re.compile(
     r"(?i)error|fail|terminat|abort|cannot|unable|exception|\bnot?\b|could|denied|unknown|invalid|^\W*$"
 )
 _LAUNCHER_LINE = re.compile(r"(?:\[\S+\]<\w+>:)?(?:slurmstepd|srun|\[mpiexec@|mpi(?:run|exec)\b|=>> PBS)")
+_SHELL_TOOL_LINE = re.compile(r"(?:cp|mv|rm|cat|tar|ls|ln|mkdir|rmdir|gzip|zip|rsync|head|tail|grep|sed|awk): ")
+_ABORTED_PROGRAM = ("terminate called after throwing an instance of ",)
 _PROGRESS = re.compile(
     r"(?i)\b(?:epoch|step|iter(?:ation)?|batch)s?[ =:/#\[(]{1,3}\d.{0,200}?\d\.\d|(?<!\d)\d{1,3}%\|.{0,300}?/s\b"
     r"|\b\d{1,9}/\d{1,9} [\[━=].{0,300}?\d\.\d|\d (?:images|samples|examples|tokens|imgs|steps)/s(?:ec)?\b"
@@ -71,7 +73,7 @@ def find_diagnoses(name: str, facts: JobFacts, *, is_healthy: bool = False) -> l
             (s, matches) for s, matches in matched_signatures if matches[0].evidence is facts.scheduler_report
         ][:1]
     candidates = [(s, matches) for s, matches in matched_signatures if not (s.general or s.hint)]
-    specific_candidates = [(s, matches) for s, matches in candidates if not _has_survived(matches, facts)]
+    specific_candidates = [(s, matches) for s, matches in candidates if not _is_no_cause(matches, facts)]
     survived_candidates = [pair for pair in candidates if pair not in specific_candidates]
     specific_candidates.sort(
         key=lambda pair: not (pair[0].root or _is_decisive(pair[1], facts) or _is_in_exception(pair[1], facts))
@@ -89,10 +91,10 @@ def find_diagnoses(name: str, facts: JobFacts, *, is_healthy: bool = False) -> l
         (s, matches) for s, matches in matched_signatures if s.hang and _is_cause_of_limit(matches, facts)
     ]
     general_candidates = [(s, matches) for s, matches in matched_signatures if s.general]
-    general_candidates.sort(key=lambda pair: _has_survived(pair[1], facts))
+    general_candidates.sort(key=lambda pair: _is_no_cause(pair[1], facts))
     specific_candidates = [*hang_candidates, *[pair for pair in specific_candidates if pair not in hang_candidates]]
     ranked_candidates = specific_candidates or (
-        [] if is_healthy else [pair for pair in general_candidates if not _has_survived(pair[1], facts)][:1]
+        [] if is_healthy else [pair for pair in general_candidates if not _is_no_cause(pair[1], facts)][:1]
     )
     ranked_candidates = ranked_candidates or survived_candidates or general_candidates[:1]
     diagnoses: dict[Evidence, Diagnosis] = {}
@@ -123,7 +125,7 @@ def _find_matches(
             signature.general and signature.log_patterns and _is_ignored(found_matches[-1], facts)
         ):
             matched_signatures.append((signature, found_matches))
-            is_found = is_found or not (signature.hint or _has_survived(found_matches, facts))
+            is_found = is_found or not (signature.hint or _is_no_cause(found_matches, facts))
     return matched_signatures
 
 
@@ -132,6 +134,26 @@ def _is_decisive(matches: Sequence[Match], facts: JobFacts) -> bool:
     is_scheduler_state = matches[0].evidence is facts.scheduler_report
     decisive_states = DECISIVE_STATES if facts.python_error else ENDED_BY_LIMIT | DECISIVE_STATES
     return is_scheduler_state and facts.state in decisive_states
+
+
+def _is_no_cause(matches: Sequence[Match], facts: JobFacts) -> bool:
+    """Return whether the program went on after each message of a signature, or the job's script after the program."""
+    return _has_survived(matches, facts) or all(_is_after_program(match, facts) for match in matches)
+
+
+def _is_after_program(match: Match, facts: JobFacts) -> bool:
+    """Return whether a message is of a program or shell's tool, such as cp, that ran after a program had failed."""
+    if not match.line:
+        return False
+    log = next(log for log in facts.logs if log.name == match.line[0])
+    error = facts.python_error
+    if error and error.log == log.name and error.aftermath is not None and match.line[1] >= error.aftermath:
+        return True
+    if not _SHELL_TOOL_LINE.match(match.evidence.line):
+        return False
+    if error and error.log == log.name and error.kind in {"own", "peer"} and match.line[1] > error.last:
+        return True
+    return any(line.startswith(_ABORTED_PROGRAM) for line in log.lines[: match.line[1]])
 
 
 def _has_survived(matches: Sequence[Match], facts: JobFacts) -> bool:

@@ -43,6 +43,7 @@ from hpcrun.why.exception_text import is_instruction
 from hpcrun.why.literals import compile_pattern, may_match
 from hpcrun.why.message_advice import advise as advise_on_message
 from hpcrun.why.message_advice import advise_on_exception
+from hpcrun.why.sentences import complete, fill
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from hpcrun.why.job_facts import JobFacts
     from hpcrun.why.log_end import Log
 
+_TASK = re.compile(r"/task:(\d+)")
 JOB_SPECIFIC_VALUES = ("job_id", "run_dir", "host")
 """Values that differ between jobs with the same diagnosis."""
 
@@ -152,12 +154,11 @@ class Signature:
             meaning = advise_on_message(values["what"]) or advise_on_message(matches[-1].evidence.line)
             meaning = meaning or _find_instruction(facts, matches[-1])
             values["meaning"] = f"{meaning}; " if meaning else ""
-        cause = self.summary.format_map({**values, **dict.fromkeys(JOB_SPECIFIC_VALUES, "...")}).replace(
-            str(facts.run.directory), "..."
-        )
+        cause = fill(self.summary, {**values, **dict.fromkeys(JOB_SPECIFIC_VALUES, "...")})
+        cause = cause.replace(str(facts.run.directory), "...")
         evidence = tuple(match.evidence for match in matches)
         nodes = next((match.groups["nodes"] for match in matches if "nodes" in match.groups), "")
-        summary, fix = self.summary.format_map(values), self.fix.format_map(values)
+        summary, fix = fill(self.summary, values), fill(self.fix, values)
         if "{file}" not in self.fix and (place := _find_place(facts, matches[-1])):
             fix += f"; it was raised at {place}"
         return Diagnosis(self.name, summary, evidence, fix, cause, self.change, nodes)
@@ -220,6 +221,8 @@ def _match_exception(kind: str, facts: JobFacts) -> Match | None:
     groups["code"] = f", in `{error.code}`" if error.code else ""
     if error.library:
         groups["code"] += f", by {error.library}"
+    if error.cause_place:
+        groups["code"] += f"; its cause at {error.cause_place}"
     advice = advise(error.error, error.cause, error.raised_in, error.code, error.hint)
     advice = advice or advise_on_exception(error.error)
     details = describe(error.error, error.code, error.raised_in, error.file)
@@ -235,7 +238,9 @@ def _find_place(facts: JobFacts, match: Match) -> str:
         return ""
     log, index = match.line
     is_within = log == error.log and error.first <= index <= error.end
-    return f"{error.file}, line {error.number}, in `{error.code}`" if is_within and error.code else ""
+    is_within = is_within or error.error in match.evidence.line  # another rank raised the same exception
+    place = f"{error.place}; its cause at {error.cause_place}" if error.cause_place else error.place
+    return place if is_within and error.code else ""
 
 
 def _describe_advice(error: str) -> str:
@@ -254,6 +259,11 @@ def _search_logs(pattern: str, texts: Sequence[LogText], groups: dict[str, str])
             index = text.log.line_number(match)
             evidence = Evidence(text.log.name, text.log.line(index))
             named_groups = {name: re.sub(r"\s*\n\s*", " ", value) for name, value in match.groupdict("").items()}
+            if named_groups.get("what"):
+                named_groups["what"] = re.sub(r"\s*\n\s*", " ", complete(text.text, *match.span("what")))
+            if "task_list" in named_groups:
+                numbers = sorted({int(number) for number in _TASK.findall(named_groups["task_list"])})
+                named_groups["task_list"] = ", ".join(map(str, numbers))
             if "advice" in named_groups:
                 named_groups["advice"] = _describe_advice(named_groups["error"])
             if "remedy" in named_groups:

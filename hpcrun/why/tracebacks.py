@@ -41,6 +41,7 @@ _ERROR = re.compile(
     r"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:(?!(?:ERROR|WARNING|INFO|DEBUG|CRITICAL|NOTE|WARN)\b)[A-Z_]\w*"
     r"|error|timeout|gaierror|herror|exception)(?:\(\w+\)(?=: <no detail))?)(?:: ?(?P<message>.*))?$"
 )
+_RAISE_FROM = re.compile(r"^raise .*\) from \w+$")
 _SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
 _GROUP_MARK = re.compile(r"^\s*[|+][-+| ]{0,60}")
 _CHAIN_SEPARATOR = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
@@ -84,8 +85,26 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
             log = next(log for log in logs if log.name == errors[0].log)
             errors = [error for error in errors if error.log == log.name]
             errors_with_rank_label = [error for error in errors if _RANK_LABEL.match(log.lines[error.last])]
-            return errors_with_rank_label[0] if errors[-1] in errors_with_rank_label else errors[-1]
+            return errors_with_rank_label[0] if errors[-1] in errors_with_rank_label else _find_origin(errors)
     return None
+
+
+def _find_origin(errors: Sequence[PythonError]) -> PythonError:
+    """Return the last exception, or the one that it points to, or that of an earlier program whose file it misses."""
+    index = len(errors) - 1
+    while index and errors[index].points_above:
+        index -= 1
+    if index < len(errors) - 1:
+        return errors[index]
+    while (
+        index
+        and errors[index].is_missing_file
+        and errors[index].program
+        and errors[index - 1].program not in {"", errors[index].program}
+    ):
+        index -= 1
+    aftermath = errors[index + 1].first if errors[index + 1 :] else None
+    return replace(errors[index], aftermath=aftermath)
 
 
 def _parse(log: Log) -> list[PythonError]:
@@ -128,8 +147,10 @@ def _join(first_error: PythonError, error: PythonError) -> PythonError:
     # a pool raises its worker's exception again, at a line that did not cause it
     is_first = root == error.error or _LIBRARY_FILE.search(error.file)
     raised_error = first_error if is_first and not _LIBRARY_FILE.search(first_error.file) else error
-    cause = "" if root == error.error else root
+    message = error.error.partition(": ")[2]
+    cause = "" if root == error.error or (message and message in root) else root
     hint = error.hint or first_error.hint
+    has_other_place = _RAISE_FROM.search(error.code) and first_error.code and raised_error is error
     return replace(
         error,
         file=raised_error.file,
@@ -137,6 +158,7 @@ def _join(first_error: PythonError, error: PythonError) -> PythonError:
         code=raised_error.code,
         first=first_error.first,
         cause=cause,
+        cause_place=first_error.place if has_other_place else "",
         hint=hint,
     )
 
@@ -198,9 +220,16 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         return PythonError(
             name, text[:MAX_MESSAGE_CHARACTERS], file, number, start, last, end_index,
             hint=hint, code=code, operation=operation, ignored=ignored, in_thread=in_thread,
-            raised_in=raised_in,
+            raised_in=raised_in, program=_find_program(lines[start:index]),
         )  # fmt: skip
     return None
+
+
+def _find_program(lines: Sequence[str]) -> str:
+    """Return the file of the first frame of a traceback that is the user's script; empty if there is none."""
+    frames = (_FRAME.match(_GROUP_MARK.sub("", line)) for line in lines if line.endswith("in <module>"))
+    files = (frame["file"] for frame in frames if frame and frame["file"])
+    return next((file for file in files if not _LIBRARY_FILE.search(file)), "")
 
 
 def _starts_traceback(line: str) -> bool:

@@ -67,13 +67,14 @@ def test_a_local_cancel_is_explained():
 def test_the_command_prints_headline_evidence_and_what_to_do():
     job = real(sys.executable, "-c", "import no_such_package")
     done = why(job.job_id)
-    headline, evidence, fix = done.stdout.splitlines()
+    headline, evidence, fix, *steps = done.stdout.splitlines()
     assert headline == (
         f"job {job.job_id} (python3) failed: the Python package no_such_package is not installed in the job's Python, "
         f"{sys.executable}"
     ) or headline.startswith(f"job {job.job_id} (")
     assert evidence == f"  {job.job_id}_0_log.out: ModuleNotFoundError: No module named 'no_such_package'"
     assert fix.startswith("What to do: install it there")
+    assert all(step.startswith("  - ") for step in steps)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -115,6 +115,8 @@ class _Sends:
 
     def add(self, request: Any, buffer: Array | None) -> None:
         """Keep the buffer of a request until it is complete."""
+        if request.Test():  # as small messages mostly are; waking the thread would cost more than sending them
+            return
         with self._lock:
             self._pending.append((request, buffer))
         self._wake.set()

@@ -140,14 +140,12 @@ class StageSteps:
             data, share = shard, 1 / self.layout.replica.size
         samples = int(first_rank_with_samples(data).shape[0])
         sizes = micro_batch_sizes(samples, self.micro_batches)
-        ends = np.cumsum(sizes)
+        parts = zip(*(_split_leaf(leaf, sizes) for leaf in keras.tree.flatten(data)), strict=True)
         batches = [
             MicroBatch(
-                keras.tree.map_structure(lambda leaf, s=end - size, e=end: None if leaf is None else leaf[s:e], data),
-                tf.constant(share * size / samples, "float32"),
-                tf.constant(size / samples, "float32"),
+                keras.tree.pack_sequence_as(data, part), _constant(share * size / samples), _constant(size / samples)
             )
-            for size, end in zip(sizes, ends, strict=True)
+            for size, part in zip(sizes, parts, strict=True)
         ]
         return batches, share > 0
 
@@ -242,6 +240,15 @@ def _set_function(model: keras.Model, name: str, function: Callable[[Data], Kera
 @lru_cache(maxsize=64)
 def _plan(schedule: str, stages: int, micro_batches: int, stage: int) -> tuple[Action, ...]:
     return tuple(actions(schedule, stages, micro_batches, stage))
+
+
+def _split_leaf(leaf: Data, sizes: Sequence[int]) -> Sequence[Data]:
+    return [None] * len(sizes) if leaf is None else tf.split(leaf, sizes)
+
+
+@lru_cache
+def _constant(value: float) -> tf.Tensor:
+    return tf.constant(value, "float32")
 
 
 def _signature(batch: MicroBatch) -> Hashable:

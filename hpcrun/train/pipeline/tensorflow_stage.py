@@ -96,7 +96,7 @@ class TensorFlowStage:
         self._logs: dict[str, Data] = {}
         self._functional = part.graph.functional
         self._functions: dict[str, Any] = {}
-        self._zero_loss = tf.zeros(())
+        self._zero_loss, self._token = tf.zeros(()), tf.zeros(())
 
     def compile(self) -> None:
         """Drop the traced functions, because the loss, the metrics or the optimizer have changed."""
@@ -119,7 +119,7 @@ class TensorFlowStage:
             return None
         if self.recompute:
             state = [tf.identity(variable.value) for variable in self.part.frozen]
-            results = self._function("train", counts=counts)(*batch, tensors, tf.zeros(()))
+            results = self._function("train", counts=counts)(*batch, tensors, self._token)
             self._held[number] = _Held(batch, tensors, None, [], [], None, state)
             return _to_numpy(results)
         self._held[number] = held = self._forward_with_tape(batch, tensors, counts=counts)
@@ -146,7 +146,7 @@ class TensorFlowStage:
     def test(self, batch: MicroBatch, received: Sequence[Array], *, counts: bool = True) -> list[Array] | None:
         """Compute the forward pass of a micro-batch for evaluation; return what the next stage needs."""
         tensors = [tf.convert_to_tensor(array) for array in received] or [self._zero_loss]
-        results = self._function("test", counts=counts)(*batch, tensors, tf.zeros(()))
+        results = self._function("test", counts=counts)(*batch, tensors, self._token)
         if self.part.is_last:
             self._logs = results[2]
             return None
@@ -155,7 +155,7 @@ class TensorFlowStage:
     def predict(self, batch: MicroBatch, received: Sequence[Array]) -> list[Array] | Data:
         """Compute the forward pass of a micro-batch to predict; return the outputs, or what the next stage needs."""
         tensors = [tf.convert_to_tensor(array) for array in received] or [self._zero_loss]
-        results = self._function("predict")(*batch, tensors, tf.zeros(()))
+        results = self._function("predict")(*batch, tensors, self._token)
         return results if self.part.is_last else _to_numpy(results)
 
     def logs(self) -> dict[str, Data]:
@@ -163,12 +163,11 @@ class TensorFlowStage:
         return self._logs
 
     def _forward_with_tape(self, batch: MicroBatch, tensors: list[tf.Tensor], *, counts: bool) -> _Held:
-        token = tf.zeros(())
-        sources = [token, *(tensor for tensor in tensors if tensor.dtype.is_floating)]
+        sources = [self._token, *(tensor for tensor in tensors if tensor.dtype.is_floating)]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             for source in sources:
                 tape.watch(source)
-            results = self._function("train", counts=counts)(*batch, tensors, token)
+            results = self._function("train", counts=counts)(*batch, tensors, self._token)
         if self.part.is_last:
             loss, seed, self._logs = results
             return _Held(batch, tensors, tape, sources, [loss], [seed], [])

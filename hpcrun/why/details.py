@@ -1,0 +1,76 @@
+"""Details of a diagnosis from the lines around its evidence: the message before it, the place in a backtrace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hpcrun.why.backtraces import find_libraries, find_place
+from hpcrun.why.message_advice import advise, advise_on_system_error
+
+if TYPE_CHECKING:
+    from hpcrun.why.evidence import Evidence
+    from hpcrun.why.job_facts import JobFacts
+    from hpcrun.why.signatures import Diagnosis
+
+CRASHES = frozenset({"rank-segfault", "segmentation-fault", "bus-error"})
+"""Diagnoses of programs that leave no message, but perhaps a backtrace."""
+ENDED_WITHOUT_MESSAGE = frozenset({"aborted", "exit-reported", "rank-sigkill", "task-killed"})
+"""Diagnoses from what a launcher says in stderr, while the program wrote its messages to stdout."""
+OF_ANY_PROGRAM = frozenset({
+    "aborted", "data-missing", "exception-without-traceback", "fatal-check", "fortran-error", "heap-corruption",
+    "language-error", "last-message", "system-error",
+})  # fmt: skip
+"""Diagnoses that quote a message of any program, and do not know where it comes from."""
+
+
+def add_details(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
+    """Return the most specific diagnosis of a job with the details that its logs have around the evidence."""
+    if diagnosis.name == "rank-exited":
+        diagnosis = replace(diagnosis, evidence=(*diagnosis.evidence, *facts.failed_rank_lines))
+    if diagnosis.name == "rank-exit-code":
+        diagnosis = _quote_last_lines(diagnosis, facts.last_program_lines)
+    if diagnosis.name == "mpi-abort":
+        diagnosis = _quote_message_before(diagnosis, facts)
+    if diagnosis.name in CRASHES:
+        diagnosis = _name_crashed_library(diagnosis, facts)
+    if diagnosis.name in CRASHES | ENDED_WITHOUT_MESSAGE:
+        diagnosis = _quote_last_lines(diagnosis, facts.last_output_lines)
+    return _name_place(diagnosis, facts) if diagnosis.name in OF_ANY_PROGRAM else diagnosis
+
+
+def _quote_last_lines(diagnosis: Diagnosis, lines: tuple[Evidence, ...]) -> Diagnosis:
+    """Add the last lines of the program, and the meaning of an error in them, to a diagnosis without a known error."""
+    meaning = next((advice for line in reversed(lines) if (advice := advise_on_system_error(line.line))), "")
+    fix = f"{meaning}; {diagnosis.fix}" if meaning else diagnosis.fix
+    return replace(diagnosis, evidence=(*lines, *diagnosis.evidence), fix=fix)
+
+
+def _quote_message_before(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
+    """Add the program's own message to the diagnosis of a program that called MPI_Abort after it."""
+    message = facts.message_before(diagnosis.evidence[0])
+    if message is None:
+        return _quote_last_lines(diagnosis, facts.last_output_lines)
+    meaning = advise(message.line)
+    fix = f"{meaning}; {diagnosis.fix}" if meaning else diagnosis.fix
+    summary = f"{diagnosis.summary} after this message: {message.line}"
+    return replace(diagnosis, summary=summary, evidence=(message, *diagnosis.evidence), fix=fix)
+
+
+def _name_crashed_library(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
+    """Add the libraries in which the backtrace of a crash begins."""
+    libraries = find_libraries(line for log in facts.logs for line in log.lines)
+    if not libraries:
+        return diagnosis
+    summary = f"{diagnosis.summary}; its backtrace begins in {', called by '.join(libraries)}"
+    return replace(diagnosis, summary=summary)
+
+
+def _name_place(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
+    """Add the user's file and line from a backtrace of Java, JavaScript, Fortran, ... that follows the message."""
+    following = () if "raised at" in diagnosis.fix else facts.lines_after(diagnosis.evidence[-1])
+    place = find_place(following)
+    if not place:
+        return diagnosis
+    fix = diagnosis.fix.replace("the log has no traceback of it: the lines above", "the lines below")
+    return replace(diagnosis, fix=f"{fix}; it was raised at {place}")
