@@ -41,6 +41,7 @@ class PythonError:
         file: The user's file that raised the exception.
         number: The line number in this file.
         first: The index of the first log line of the traceback, including the traceback of the exception's cause.
+        raised_code: The line of code in that file that raised the exception, as quoted by the traceback.
         handled: The index of a log line; tracebacks before this line belong to exceptions that the program caught.
         last: The index of the log line with the message.
         end: The index of the last log line of the message's paragraph.
@@ -69,6 +70,7 @@ class PythonError:
     in_thread: bool = False
     late: bool = False
     raised_in: str = ""
+    raised_code: str = ""
     handled: int = 0
 
     @property
