@@ -205,6 +205,12 @@ def _find_compared(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
                 yield from _describe_type(operand, kind)
 
 
+def _find_container(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
+    for node in _nodes(tree, ast.Compare):
+        if len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
+            yield from _describe_type(node.comparators[0], match["kind"])
+
+
 def _find_key(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
     if any(isinstance(n.func, ast.Attribute) and n.func.attr in _METHODS_WITH_KEYS for n in _nodes(tree, ast.Call)):
         return  # the key may be an argument of the method
@@ -247,6 +253,7 @@ _FINDERS: dict[str, tuple[_Finder, ...]] = {
         (r"'(?P<kind>[\w.]+)' object (?:is not subscriptable|does not support item assignment)", _find_subscript),
         (r"'(?P<kind>[\w.]+)' object is not callable", _find_call),
         (r"'(?P<kind>[\w.]+)' object is not iterable", _find_iteration),
+        (r"argument of type '(?P<kind>[\w.]+)' is not (?:iterable|a container)", _find_container),
         (r"cannot unpack non-iterable (?P<kind>\w+) object", _find_unpacked),
         (r"object of type '(?P<kind>[\w.]+)' has no (?P<function>len)\(\)", _find_argument),
         (r" (?P<function>int|float)\(\) argument must be .*, not '(?P<kind>\w+)'", _find_argument),

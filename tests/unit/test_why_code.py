@@ -23,6 +23,7 @@ FILE = "/home/u/train.py"
     ("TypeError: cannot unpack non-iterable NoneType object", "for a, b in pairs:", "an element of `pairs` is None"),
     ("TypeError: cannot unpack non-iterable int object", "d = {k: v for k, v in n}", "an element of `n` is an int"),
     ("TypeError: 'NoneType' object is not iterable", "for i, x in enumerate(batch):", "`batch` is None"),
+    ("TypeError: argument of type 'NoneType' is not iterable", "if 'x' not in self.options:", "`self.options` is None"),
     ("TypeError: 'NoneType' object is not iterable", "a, b = list(self.load(i))", "`self.load(i)` returned None"),
     ("TypeError: object of type 'NoneType' has no len()", "n = len(self.files),", "`self.files` is None"),
     ("TypeError: unsupported operand type(s) for +: 'NoneType' and 'str'", "path = os.environ.get('A') + '/b'",
