@@ -21,7 +21,7 @@ from hpcrun.train.state import check_same_weights, set_jax_state
 from hpcrun.train.unsupported import refuse_undistributed_fit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hpcrun.train.checkpoint import Checkpoint
     from hpcrun.train.gradients.reducer import Reducer
@@ -113,9 +113,11 @@ def _wrap_train_function(model: keras.Model) -> None:
             return
         original_make_train_function(force=True)
         original_train_function = model.train_function
+        is_traced = backend == "tensorflow" and not (model.run_eagerly or training_state.pipeline)
+        train_on_fetched = None if is_traced else original_train_function
 
-        def train_function(*arguments: Data) -> Keras:
-            data: Sequence[Data] = arguments
+        def train_function(*data: Data) -> Keras:
+            nonlocal train_on_fetched
             batches_per_call = model.steps_per_execution
             if training_state.batch < training_state.skip:
                 training_state.batch += batches_per_call
@@ -124,8 +126,10 @@ def _wrap_train_function(model: keras.Model) -> None:
             # If the data ended inside the compiled step, the step would be incomplete, but Adam would count it as a
             # step.
             if is_measured or (training_state.open_ended and backend == "tensorflow"):
-                data = _fetch_batches(training_state, data, batches_per_call)
-            result = original_train_function(*data)
+                train_on_fetched = train_on_fetched or _train_on_tensors(model, data[0].element_spec)
+                result = train_on_fetched(*_fetch_batches(training_state, data, batches_per_call))
+            else:
+                result = original_train_function(*data)
             training_state.batch += batches_per_call
             training_state.last_logs = result[0] if backend == "jax" else None
             _synchronize_after_step(model, result)
@@ -134,6 +138,18 @@ def _wrap_train_function(model: keras.Model) -> None:
         model.train_function = train_function
 
     model.make_train_function = make_train_function
+
+
+def _train_on_tensors(model: keras.Model, spec: Data) -> Step:
+    """Return a training function of an iterator of batches on TensorFlow, which needs no retracing for any of them."""
+    from hpcrun.train.any_batch_size import compile_for_any_batch_size
+
+    step = compile_for_any_batch_size(model.train_step, (spec,), jit_compile=model.jit_compile)
+
+    def train(batches: Iterator[Data]) -> Keras:
+        return [step(batch) for batch in batches][-1]
+
+    return train
 
 
 def _fetch_batches(training_state: TrainingState, data: Sequence[Data], count: int) -> Sequence[Data]:

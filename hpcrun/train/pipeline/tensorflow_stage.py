@@ -14,6 +14,7 @@ import tensorflow as tf
 from keras.src.backend.common import global_state
 from keras.src.layers.layer import CallContext  # Keras does not export it
 
+from hpcrun.train.any_batch_size import compile_for_any_batch_size
 from hpcrun.train.data.batch_share import use_share
 from hpcrun.train.losses import scale_losses
 from hpcrun.train.pipeline.gradient_sums import GradientSums
@@ -191,7 +192,7 @@ class TensorFlowStage:
                 with use_rank_seeds():
                     return self._run(mode, MicroBatch(data, share, weight), received, token, counts=counts)
 
-            self._functions[key] = tf.function(run, reduce_retracing=True, autograph=False)
+            self._functions[key] = compile_for_any_batch_size(run)
         return self._functions[key]
 
     def _run(self, mode: str, batch: MicroBatch, received: list[Data], token: Data, *, counts: bool) -> Any:
