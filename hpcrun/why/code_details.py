@@ -25,6 +25,11 @@ _FUNCTIONS_OF_ITERABLES = frozenset({
 })  # fmt: skip
 _METHODS_WITH_KEYS = frozenset({"pop", "remove"})
 
+_NAME_IN_MESSAGE = re.compile(
+    r"""[`'"](?P<name>[a-z_]\w{2,40})[`'"]|\b[Aa]rgument (?P<bare>[a-z_]\w{2,40})\b|\b(?P<given>[a-z_]\w{2,40})=""",
+)
+"""Matches the name of an argument in a message, in quotes, after the word argument or before a value."""
+
 _Node = TypeVar("_Node", bound=ast.AST)
 
 
@@ -49,8 +54,36 @@ def describe(error: str, code: str, raised_in: str, file: str) -> str:
     return ""
 
 
+def describe_library(error: str, code: str, library: str) -> str:
+    """Return the part of a library's line of code that an exception is about; empty if it is unknown or ambiguous.
+
+    Args:
+        error: The exception's type and message.
+        code: The library's line of code that raised the exception.
+        library: The library's file.
+    """
+    details = describe(error, code, library, library)
+    return f"in {library}, {details}" if details else ""
+
+
+def describe_argument(error: str, code: str) -> str:
+    """Return the argument in the user's line of code that a library's message names; empty if there is not just one.
+
+    Args:
+        error: The exception's type and message.
+        code: The user's line of code that called the library.
+    """
+    names = {match[match.lastgroup or 0] for match in _NAME_IN_MESSAGE.finditer(error)}
+    tree = _parse(code) if names and "=" in code else None
+    keywords = [keyword for node in _nodes(tree, ast.Call) for keyword in node.keywords] if tree else []
+    found = {f"`{keyword.arg}={ast.unparse(keyword.value)}`" for keyword in keywords if keyword.arg in names}
+    part = found.pop() if len(found) == 1 else ""
+    return f"that line gives {part}" if part and len(part) <= MAX_PART_CHARACTERS else ""
+
+
 def _parse(code: str) -> ast.Module | None:
-    """Parse a line of code, which may lack the other ends of its brackets and the statements of its block."""
+    """Parse a line of code, which may lack its end, the other ends of its brackets and the statements of its block."""
+    code = code.removesuffix(" ...").rpartition(",")[0] if code.endswith(" ...") else code
     code = _complete(re.sub(r"^elif\b", "if", code).rstrip(" ,\\"))
     for text in (code, f"{code} pass", f"{code}: pass", f"f({code})"):
         try:
@@ -172,6 +205,12 @@ def _find_compared(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
                 yield from _describe_type(operand, kind)
 
 
+def _find_container(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
+    for node in _nodes(tree, ast.Compare):
+        if len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
+            yield from _describe_type(node.comparators[0], match["kind"])
+
+
 def _find_key(tree: ast.AST, match: re.Match[str]) -> Iterator[str]:
     if any(isinstance(n.func, ast.Attribute) and n.func.attr in _METHODS_WITH_KEYS for n in _nodes(tree, ast.Call)):
         return  # the key may be an argument of the method
@@ -214,6 +253,7 @@ _FINDERS: dict[str, tuple[_Finder, ...]] = {
         (r"'(?P<kind>[\w.]+)' object (?:is not subscriptable|does not support item assignment)", _find_subscript),
         (r"'(?P<kind>[\w.]+)' object is not callable", _find_call),
         (r"'(?P<kind>[\w.]+)' object is not iterable", _find_iteration),
+        (r"argument of type '(?P<kind>[\w.]+)' is not (?:iterable|a container)", _find_container),
         (r"cannot unpack non-iterable (?P<kind>\w+) object", _find_unpacked),
         (r"object of type '(?P<kind>[\w.]+)' has no (?P<function>len)\(\)", _find_argument),
         (r" (?P<function>int|float)\(\) argument must be .*, not '(?P<kind>\w+)'", _find_argument),

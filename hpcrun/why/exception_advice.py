@@ -3,7 +3,7 @@
 The files are read in the order of their names; the first entry that matches is used. An entry has ``advice`` and
 
 - ``pattern``: a regular expression of the exception's type and message; ``advice`` may quote its named groups, and
-  ``{package}``, the package that raised the exception (if ``library`` requires one),
+  ``{package}``, the package that raised the exception (unless a group has that name),
 - ``library``: a regular expression of the file, normally of a library, that raised the exception,
 - ``code``: a regular expression of the user's line of code, or several of them.
 
@@ -73,15 +73,15 @@ class RaisedException:
             if match := re.search(entry.pattern, self.error):
                 groups = match.groupdict("")
                 if "{package}" in entry.advice:
-                    groups["package"] = self.package
+                    groups.setdefault("package", self.package)
                 return entry.advice.format_map(groups) if groups else entry.advice
         return ""
 
     @property
     def package(self) -> str:
-        """The package that raised the exception, by the name that pip knows; "the library" for other files."""
+        """The package that raised the exception, by the name that pip knows; "the program" for other files."""
         match = _PACKAGE.search(self.file)
-        return _PIP_NAMES.get(match[1], match[1]) if match else "the library"
+        return _PIP_NAMES.get(match[1], match[1]) if match else "the program"
 
 
 @lru_cache(maxsize=256)

@@ -19,7 +19,8 @@ _INSTRUCTION = re.compile(
         (?:[Pp]lease|[Tt]ry|[Uu]se|[Ss]et|[Ii]nstall|[Uu]pgrade|[Uu]pdate|Downgrade|Consider|Make\ sure|Ensure|Pass|Call
         |Add|Specify|Instantiate|Define|Create|Override|Convert|Move|Wrap|Save|Restart|Reinstall|Initialize|Implement
         |Switch|Select|Avoid|Export|Verify|Modify|Delete
-        |Do\ not|Don't|Increase|Reduce|Check|Run|Rename|Replace|Remove|Provide|Enable|Disable|Load|Change|Choose|Perhaps
+        |Do\ not|Don't|Increase|Reduce|Check(?!\ failed)|Run|Rename|Replace|Remove
+        |Provide|Enable|Disable|Load|Change|Choose|Perhaps
         |Did\ you|Maybe|You\ (?:can|could|should|must|need|may|might|have\ to)|If\ you|Either|It\ is\ recommended
         |To\ (?:fix|avoid|solve|resolve|use|enable|disable|install|load|run|do|support|suppress|silence|allow))\b
     |\b(?:[Pp]lease|(?:pip3?|conda)\ install|[Dd]id\ you\ (?:mean|forget)|make\ sure|(?:try|consider)\ (?:to\ )?\w+ing

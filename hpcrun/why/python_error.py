@@ -49,6 +49,7 @@ class PythonError:
         first: The index of the first log line of the traceback, including the traceback of the exception's cause.
         aftermath: The index of the first line of an exception of a later program that is a consequence; None without.
         program: The script whose module is the first frame; empty if unknown.
+        raised_code: The line of code in that file that raised the exception, as quoted by the traceback.
         handled: The index of a log line; tracebacks before this line belong to exceptions that the program caught.
         last: The index of the log line with the message.
         end: The index of the last log line of the message's paragraph.
@@ -78,6 +79,7 @@ class PythonError:
     in_thread: bool = False
     late: bool = False
     raised_in: str = ""
+    raised_code: str = ""
     handled: int = 0
     program: str = ""
     cause_place: str = ""

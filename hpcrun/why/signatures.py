@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.frozen import frozen
 from hpcrun.secrets import mask
-from hpcrun.why.code_details import describe
+from hpcrun.why.code_details import describe, describe_argument, describe_library
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.exception_advice import advise
 from hpcrun.why.exception_text import is_instruction
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from hpcrun.why.job_facts import JobFacts
     from hpcrun.why.log_end import Log
+    from hpcrun.why.python_error import PythonError
 
 _TASK = re.compile(r"/task:(\d+)")
 JOB_SPECIFIC_VALUES = ("job_id", "run_dir", "host")
@@ -225,10 +226,18 @@ def _match_exception(kind: str, facts: JobFacts) -> Match | None:
         groups["code"] += f"; its cause at {error.cause_place}"
     advice = advise(error.error, error.cause, error.raised_in, error.code, error.hint)
     advice = advice or advise_on_exception(error.error)
-    details = describe(error.error, error.code, error.raised_in, error.file)
     operation = f"the operation {error.operation} failed" if error.operation else ""
-    groups["advice"] = "".join(f"{part}; " for part in (details, advice, operation) if part)
+    groups["advice"] = "".join(f"{part}; " for part in (_describe_code(error), advice, operation) if part)
     return Match(groups, Evidence(log.name, log.line(error.last)), (log.name, error.last))
+
+
+def _describe_code(error: PythonError) -> str:
+    """Return the part of a line of code that an exception is about; empty if it is unknown."""
+    details = describe(error.error, error.code, error.raised_in, error.file)
+    if details or not error.library:
+        return details
+    in_library = describe_library(error.error, error.raised_code, error.library)
+    return in_library or describe_argument(error.error, error.code)
 
 
 def _find_place(facts: JobFacts, match: Match) -> str:

@@ -198,7 +198,7 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
             ):
                 break
             end_index += 1
-        raised_in = frames[-1][0]
+        raised_in, _, raised_code = frames[-1]
         graph_frames = filter(None, map(_GRAPH_FRAME.match, lines[index + 1 : last]))
         frames += [
             (found["file"] or found["old_file"], found["number"] or found["old_number"], "") for found in graph_frames
@@ -220,7 +220,7 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         return PythonError(
             name, text[:MAX_MESSAGE_CHARACTERS], file, number, start, last, end_index,
             hint=hint, code=code, operation=operation, ignored=ignored, in_thread=in_thread,
-            raised_in=raised_in, program=_find_program(lines[start:index]),
+            raised_in=raised_in, raised_code=raised_code, program=_find_program(lines[start:index]),
         )  # fmt: skip
     return None
 

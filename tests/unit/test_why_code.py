@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpcrun.why.code_details import describe
+from hpcrun.why.code_details import describe, describe_argument, describe_library
 from hpcrun.why.explanation import explain
 from tests.unit.test_why import recorded
 
@@ -23,6 +23,7 @@ FILE = "/home/u/train.py"
     ("TypeError: cannot unpack non-iterable NoneType object", "for a, b in pairs:", "an element of `pairs` is None"),
     ("TypeError: cannot unpack non-iterable int object", "d = {k: v for k, v in n}", "an element of `n` is an int"),
     ("TypeError: 'NoneType' object is not iterable", "for i, x in enumerate(batch):", "`batch` is None"),
+    ("TypeError: argument of type 'NoneType' is not iterable", "if 'x' not in self.options:", "`self.options` is None"),
     ("TypeError: 'NoneType' object is not iterable", "a, b = list(self.load(i))", "`self.load(i)` returned None"),
     ("TypeError: object of type 'NoneType' has no len()", "n = len(self.files),", "`self.files` is None"),
     ("TypeError: unsupported operand type(s) for +: 'NoneType' and 'str'", "path = os.environ.get('A') + '/b'",
@@ -63,6 +64,36 @@ def test_an_exception_of_a_library_says_nothing_about_the_users_line_but_for_pat
     assert describe("KeyError: 'a'", "x = f(y['a'])", library, FILE) == ""
     error = "TypeError: join() argument must be str, bytes, or os.PathLike object, not 'NoneType'"
     assert describe(error, "path = join(args['temp_dir'], 'queries')", system, FILE) == "`args['temp_dir']` is None"
+
+
+def test_the_part_of_a_librarys_line_is_named_with_its_file():
+    error = "TypeError: object of type 'NoneType' has no len()"
+    assert describe_library(error, "if len(callbacks) > 0:", "odd/fit.py") == "in odd/fit.py, `callbacks` is None"
+    cut_off = "self.lib.get_row_stats(pointer, row_stats, column_stats, c_float(thresho ..."
+    error = "AttributeError: 'NoneType' object has no attribute 'get_row_stats'"
+    assert describe_library(error, cut_off, "odd/f.py") == "in odd/f.py, `self.lib` is None"
+    assert describe_library("ValueError: odd", "raise ValueError('odd')", "odd/fit.py") == ""
+
+
+@pytest.mark.parametrize(("error", "code", "details"), [
+    ("ValueError: `padding` must be 'valid' or 'same'", "x = Conv2D(3, padding='sane')(x)",
+     "that line gives `padding='sane'`"),
+    ("ValueError: Argument units must be positive. Received: units=0", "x = Dense(units=n // 4)(x)",
+     "that line gives `units=n // 4`"),
+    ("ValueError: `padding` must be 'valid' or 'same'", "x = Conv2D(3, 'sane')(x)", ""),
+    ("ValueError: `left` and `right` differ", "f(left=a, right=b)", ""),
+    ("ValueError: 'a' is odd", "f(a=", ""),
+])  # fmt: skip
+def test_the_argument_that_a_message_names_is_quoted(error, code, details):
+    assert describe_argument(error, code) == details
+
+
+def test_an_argument_of_the_users_line_is_quoted_for_an_exception_of_a_library(recorded):
+    library = '  File "/env/lib/python3.12/site-packages/odd/core.py", line 5, in f\n    raise ValueError(message)\n'
+    head = f'Traceback (most recent call last):\n  File "{FILE}", line 9, in main\n    y = layer(mode=args.mode)\n'
+    log = f"{head}{library}ValueError: Unknown mode 'x' for argument `mode`\n"
+    fix = explain(recorded.job(exit_code=1, logs={"12_0_log.err": log})).diagnosis.fix
+    assert fix.startswith("that line gives `mode=args.mode`; the value is none of those")
 
 
 def test_the_fix_begins_with_the_part_that_fails(recorded):
