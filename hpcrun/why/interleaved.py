@@ -22,9 +22,10 @@ _CONTINUATION = re.compile(r'^(?:$|\s|,? ?line \d+, in |")')
 _WHAT = re.compile(r"^\s+what\(\):")
 
 
-def has_head(text: str) -> bool:
-    """Return whether a text may contain a traceback that `regroup` can gather."""
-    return any(head in text for head in _HEADS)
+def find_head(text: str) -> int | None:
+    """Return the index of the first line with the head of a traceback that `regroup` can gather; None without one."""
+    positions = [position for head in _HEADS if (position := text.find(head)) >= 0]
+    return text.count("\n", 0, min(positions)) if positions else None
 
 
 def regroup(lines: Sequence[str], texts: Sequence[str]) -> list[int]:

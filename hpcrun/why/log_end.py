@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hpcrun.frozen import frozen
 from hpcrun.jobs.run_secrets import mask_secrets
 from hpcrun.jobs.safe_reading import BadRecordError, open_regular_file
-from hpcrun.why.interleaved import has_head, regroup
+from hpcrun.why.interleaved import find_head, regroup
 from hpcrun.why.literals import condense
 
 if TYPE_CHECKING:
@@ -189,12 +189,12 @@ def _clean(lines: tuple[str, ...], text: str) -> tuple[tuple[str, ...], str, str
         condensed_text = condense(text)
     if _LABELLED_TRACEBACK.search(condensed_text):
         text, condensed_text = _without_labels(text, condensed_text)
-    if has_head(text):
+    if (head := find_head(text)) is not None:
         texts = text.split("\n")
-        order = regroup(lines, texts)
+        order = [head + index for index in regroup(lines[head:], texts[head:])]
         if order != sorted(order):
-            lines = tuple(lines[index] for index in order)
-            text = "\n".join([texts[index] for index in order])
+            lines = (*lines[:head], *[lines[index] for index in order])
+            text = "\n".join([*texts[:head], *[texts[index] for index in order]])
             condensed_text = condense(text)
     if "\n, line " in text or ", \nline " in text:
         text = _WRAPPED_FRAME.sub(_join_frame, text)
