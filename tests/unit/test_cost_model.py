@@ -36,6 +36,15 @@ def test_the_fastest_codec_is_chosen(costs, gigabits, compute, codec):
     assert ("saves less than 5 %" in choice.reason) == (codec == "none")
 
 
+def test_a_codec_whose_work_may_not_pass_beside_sending_is_not_chosen(costs):
+    link, communication = Link(1e-4, 1e9), 0.1
+    costs["bf16"] = costs["bf16"]._replace(seconds=0.06, overlapped=0.05)  # 0.07 s, or 0.12 s one after the other
+    assert choose(0.2, communication, {"bf16": costs["bf16"]}, link).codec == "none"
+    assert choose(0.2, communication, costs, link).codec == "powersgd"  # takes longer than bf16 is predicted to
+    costs["bf16"] = costs["bf16"]._replace(seconds=0.03, overlapped=0.02)
+    assert choose(0.2, communication, {"bf16": costs["bf16"]}, link).codec == "bf16"
+
+
 def test_a_link_is_fitted_to_a_measured_time():
     cost = CodecCost(50, BYTES, 0.01)
     link = fit_link(0.11, cost, 1e-3)

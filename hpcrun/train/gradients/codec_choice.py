@@ -122,6 +122,9 @@ class CodecChooser:
 def choose(step: float, communication: float, costs: Mapping[str, CodecCost], link: Link) -> Choice:
     """Return the codec with the shortest predicted step, or none if no codec saves 5 %.
 
+    A codec that would save nothing if none of its work passed while data are sent is not chosen: on a fast link, data
+    are sent by the same cores.
+
     Args:
         step: The time of a step with float32, in s.
         communication: The time of the sum of gradients in such a step, in s.
@@ -129,13 +132,17 @@ def choose(step: float, communication: float, costs: Mapping[str, CodecCost], li
         link: The link of a rank.
     """
     steps = {name: step - communication + cost.predict(link) for name, cost in costs.items()}
-    best = min(steps, key=lambda name: steps[name])
+    serial = {name: cost._replace(overlapped=0).predict(link) for name, cost in costs.items()}
+    safe = [name for name in steps if serial[name] < communication]
+    best = min(safe or steps, key=lambda name: steps[name])
     measured = f"float32: {_ms(step)}, {_ms(communication)} of them communication at {8e-9 * link.bandwidth:.3g} Gbit/s"
     predicted = ", ".join(f"{name}: {_ms(seconds)}" for name, seconds in steps.items())
     reason = f"a step with {measured}; predicted with {predicted}"
-    if steps[best] <= (1 - MIN_GAIN) * step:
-        return Choice(best, reason)
-    return Choice("none", f"{reason}, which saves less than {100 * MIN_GAIN:.0f} %")
+    if steps[best] > (1 - MIN_GAIN) * step:
+        return Choice("none", f"{reason}, which saves less than {100 * MIN_GAIN:.0f} %")
+    if not safe:
+        return Choice("none", f"{reason}, which saves nothing if no data are sent meanwhile")
+    return Choice(best, reason)
 
 
 def check(choice: Choice, plain_step: float, step: float) -> Choice:
