@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.mpi.ranks import needs_mpi
+from tests.mpi.ranks import needs_mpi, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -25,6 +25,7 @@ numpy.testing.assert_allclose(found, keras.models.load_model("m.keras").predict(
 """
 
 
+@thorough
 def test_an_onnx_model_predicts_the_same(tmp_path):
     for words in (["-c", SAVE], ["-m", "hpcrun", "export", "m.keras", "--format", "onnx", "-o", "m.onnx"]):
         subprocess.run([sys.executable, *words], cwd=tmp_path, check=True)

@@ -81,6 +81,7 @@ def test_two_processes_stop_and_one_goes_on_as_if_one_had_trained(tmp_path):
     assert (heartbeat.phase, heartbeat.epoch, heartbeat.step, heartbeat.steps) == ("trained", 1, 12, 12)
 
 
+@thorough
 def test_a_stop_signal_is_noticed_after_the_next_steps(tmp_path):
     options = [*SMALL, "--batch-size", 2, "--synthetic-data", "--train-num-samples", 10, "--num-classes", 2]
     done = run(0, "-c", STOPPED, TRAIN, *options, python=backend_python("jax"), HPCRUN_RUN_DIR=str(tmp_path))

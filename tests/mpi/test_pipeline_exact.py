@@ -6,8 +6,8 @@ from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
-QUICK_CASES = ("momentum", "words")
-DIFFERENT_CASES = ("clipping by the global norm", "overflow", *QUICK_CASES)
+QUICK_CASES = ("momentum",)
+DIFFERENT_CASES = ("clipping by the global norm", "overflow", "words", *QUICK_CASES)
 OTHER_CASES = (
     "SGD", "Adam", "AdamW and a schedule", "Nadam", "Adafactor", "sum", "sample weights", "activity", "loss scale",
 )  # fmt: skip

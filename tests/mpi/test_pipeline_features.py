@@ -38,7 +38,7 @@ def test_callbacks_and_files_have_the_whole_model(tmp_path, ranks):
     [
         pytest.param((2, 2), (0, 1), id="2 stages, then 1 process"),
         pytest.param((0, 1), (4, 2), id="1 process, then 2 stages and 2 replicas", marks=thorough),
-        pytest.param((4, 2), (3, 3), id="2 stages and 2 replicas, then 3 stages"),
+        pytest.param((4, 2), (3, 3), id="2 stages and 2 replicas, then 3 stages", marks=thorough),
     ],
 )
 def test_another_number_of_stages_resumes(tmp_path, before, after):

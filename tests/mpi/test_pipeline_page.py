@@ -4,11 +4,12 @@ import re
 
 import pytest
 
-from tests.mpi.ranks import ROOT, needs_mpi, run_keras
+from tests.mpi.ranks import ROOT, needs_mpi, run_keras, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
 
+@thorough
 def test_the_page_works_as_printed(tmp_path):
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/pipeline.md").read_text(), re.MULTILINE | re.DOTALL)
     training, plan, placement = blocks

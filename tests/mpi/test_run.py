@@ -35,7 +35,7 @@ def hpcrun_run(folder, *argv, timeout=120, python=sys.executable, through=()):
         (["raise", "1"], 1, "ValueError: a bug in the script"),
         (["refuse", "1"], 2, "error: this cannot be"),
         (["exit", "1"], 3, "error: sys.exit(3) at failing.py"),
-        (["hang", "1"], 1, "error: no progress for 15 s"),
+        pytest.param(["hang", "1"], 1, "error: no progress for 15 s", marks=thorough),
         (["stop", "0"], 1, "error: no progress for 15 s"),  # only rank 1, which has its own log, can report it
         (["raise", "all"], 1, "ValueError: a bug in the script"),
     ],
