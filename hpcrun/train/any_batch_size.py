@@ -43,7 +43,8 @@ def compile_for_any_batch_size(
 
 
 def _general_spec(known: Data, tensor: Data) -> Data:
-    is_from_data = isinstance(known, tf.TypeSpec) and getattr(known, "shape", tensor.shape).rank is not None
-    if tensor is None or is_from_data:
+    if tensor is None:
+        return None
+    if isinstance(known, tf.TypeSpec) and getattr(known, "shape", tensor.shape).rank is not None:
         return known
     return tf.TensorSpec([None, *tensor.shape[1:]] if tensor.shape.rank else [], tensor.dtype)

@@ -113,11 +113,11 @@ def _wrap_train_function(model: keras.Model) -> None:
             return
         original_make_train_function(force=True)
         original_train_function = model.train_function
-        is_traced = backend == "tensorflow" and not (model.run_eagerly or training_state.pipeline)
-        train_on_fetched = None if is_traced else original_train_function
+        uses_graph = backend == "tensorflow" and not (model.run_eagerly or training_state.pipeline)
+        spec, train_on_fetched = None, original_train_function
 
         def train_function(*data: Data) -> Keras:
-            nonlocal train_on_fetched
+            nonlocal spec, train_on_fetched
             batches_per_call = model.steps_per_execution
             if training_state.batch < training_state.skip:
                 training_state.batch += batches_per_call
@@ -126,7 +126,9 @@ def _wrap_train_function(model: keras.Model) -> None:
             # If the data ended inside the compiled step, the step would be incomplete, but Adam would count it as a
             # step.
             if is_measured or (training_state.open_ended and backend == "tensorflow"):
-                train_on_fetched = train_on_fetched or _train_on_tensors(model, data[0].element_spec)
+                if uses_graph and data[0].element_spec != spec:  # of the first `fit`, or of one with other data
+                    spec = data[0].element_spec
+                    train_on_fetched = _train_on_tensors(model, spec)
                 result = train_on_fetched(*_fetch_batches(training_state, data, batches_per_call))
             else:
                 result = original_train_function(*data)

@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 MAX_LINES = 40
 """Maximum number of lines after a message that may belong to its backtrace."""
 
+MAX_LENGTH = 2000
+"""Maximum number of characters of a line that are read."""
+
 _PLACE = re.compile(
-    r"(?P<file>[\w./~$-]+\.(?:java|scala|kts?|groovy|clj|cs|fs|vb|[mc]?js|ts|rb|lua|ml|nim|zig|d|go|rs|php|swift|f|F"
+    r"(?<![\w./~$-])(?P<file>[\w./~$-]{1,300}\.(?:java|scala|kts?|groovy|clj|cs|fs|vb|[mc]?js|ts|rb|lua|ml|nim|zig|d|go|rs|php|swift|f|F"
     r"|f(?:90|95|03|08)|F90|c|cc|cpp|cxx|cu|hip|h|hpp|p[lm]|jl|tcl))(?:\"?, line |:line |[:(])(?P<number>\d+)"
 )
 """Matches the file and line in a frame of a backtrace."""
@@ -26,7 +29,8 @@ _OF_BACKTRACE = re.compile(
     r"|Backtrace for this error|(?:READ|WRITE) of size)"
 )
 _FRAME = re.compile(
-    r"(?:^|[\] :])\[? ?\d{1,3}\]? +(?:\[[\d,]+\]<std\w+>:)?(?P<file>[^\s(:]*\.so[\w.-]*)\((?P<symbol>\w*)[^)]*\)"
+    r"(?:^|[\] :])\[? ?\d{1,3}\]? +(?:\[[\d,]+\]<std\w+>:)?(?P<file>[^\s(:]{0,300}?\.so[\w.-]{0,40})"
+    r"\((?P<symbol>\w*)[^)]*\)"
 )
 _OF_SYSTEM = re.compile(r"/(?:libc|libpthread|ld-linux-x86-64|libgcc_s|libucs|libstdc\+\+)[.-][^/]*$")
 _PACKAGE = re.compile(r"^.*-packages/")
@@ -38,7 +42,7 @@ def find_libraries(lines: Iterable[str]) -> tuple[str, ...]:
     Args:
         lines: The lines of a log, of which those of backtraces are read.
     """
-    frames = [frame for line in lines if ".so" in line and (frame := _FRAME.search(line))]
+    frames = [frame for line in lines if ".so" in line and (frame := _FRAME.search(line[:MAX_LENGTH]))]
     frames = [frame for frame in frames if not _OF_SYSTEM.search(f"/{frame['file']}")]
     if not frames:
         return ()
@@ -63,6 +67,6 @@ def find_place(lines: Iterable[str]) -> str:
     for line in islice(lines, MAX_LINES):
         if not _OF_BACKTRACE.match(line):
             return ""
-        if (match := _PLACE.search(line)) and not _OF_LIBRARY.search(line):
+        if (match := _PLACE.search(line[:MAX_LENGTH])) and not _OF_LIBRARY.search(line):
             return f"{match['file']}, line {match['number']}"
     return ""

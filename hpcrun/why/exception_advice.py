@@ -23,6 +23,7 @@ from hpcrun.frozen import frozen
 from hpcrun.why.exception_text import is_instruction
 from hpcrun.why.literals import condense, may_match
 from hpcrun.why.message_advice import advise_on_system_error
+from hpcrun.why.sentences import fill
 
 _FOLDER_OF_PACKAGES = re.compile(r"^.*(?=/(?:site|dist)-packages/)")  # an environment is often named after a library
 
@@ -74,7 +75,7 @@ class RaisedException:
                 groups = match.groupdict("")
                 if "{package}" in entry.advice:
                     groups.setdefault("package", self.package)
-                return entry.advice.format_map(groups) if groups else entry.advice
+                return fill(entry.advice, groups) if groups else entry.advice
         return ""
 
     @property

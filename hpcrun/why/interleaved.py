@@ -13,7 +13,7 @@ MAX_LINES = 200
 
 _HEADS = ("Traceback (most recent call last):", "terminate called after throwing an instance of ")
 _EXCEPTION = re.compile(
-    r"^(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*(?:\(\w+\))?(?::|$)"
+    r"^(?:[A-Za-z_]\w*\.)+(?:[A-Z_]\w*|error|timeout|gaierror|herror|exception)(?:\(\w+\))?(?::|$)"
     r"|^[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Iteration|Timeout)\w*(?:\(\w+\))?(?::|$)"
 )
 """Matches the line with the type and message of a Python exception, which ends its traceback."""
@@ -71,12 +71,34 @@ def _find_traceback(
             own.append(index)
         elif end.match(text):
             own.append(index)
-            next_line = next((texts[n] for n in following[position + 1 :] if _label(lines[n], texts[n]) == label), "")
+            rest = following[position + 1 :]
+            next_line = next((texts[n] for n in rest if _label(lines[n], texts[n]) == label), "")
             if not next_line.startswith('  File "'):  # as after Ray's RayTaskError
+                own_rest, others_between = _read_message(lines, texts, rest, label)
+                own, others = own + own_rest, others + others_between
                 return (own, others) if others else None
         else:
             others.append(index)
     return None
+
+
+def _read_message(
+    lines: Sequence[str], texts: Sequence[str], rest: Sequence[int], label: str
+) -> tuple[list[int], list[int]]:
+    """Return the further lines of an exception's message, which are indented, and those of others between them."""
+    own: list[int] = []
+    others: list[int] = []
+    between: list[int] = []
+    for index in rest:
+        if _label(lines[index], texts[index]) != label:
+            between.append(index)
+        elif texts[index][:1] in {" ", "\t"}:
+            own.append(index)
+            others += between
+            between = []
+        else:
+            break
+    return own, others
 
 
 def _label(line: str, text: str) -> str:

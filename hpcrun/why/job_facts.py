@@ -39,6 +39,7 @@ _MESSAGE = re.compile(
 _NO_MESSAGE = re.compile(
     r"(?i)warn|MPI_Abort|^(?:MPICH ERROR|Abort\(|aborting job|\[\S+:\d+\])|stopping \.\.\.|Abort trap"
     r"|^\W*(?:stop(?:ping)?|abort(?:ing|ed)?|exit(?:ing)?)\b.{0,12}$"
+    r"|\b(?:rel\w*|abs\w*|l[12]|mean|max\w*|rms|squared?)[ ._-]*errors?\b|\berrors?\b[ =:]*[\d.]+(?:e[-+]?\d+)?\b"
     r"|\b[0-9A-Fa-f]{16}\b|\b0x[0-9a-f]{6}"  # of a backtrace
 )
 _REPORT = re.compile(r"slurmstepd|srun: |^This typically refers to|^Please see the FAQ|^(?:Exit code|Process name):")
@@ -200,7 +201,7 @@ class JobFacts:
         """Return the log that contains a line, and the line's index there; None if no log contains it."""
         for log in self.logs:
             if log.name == evidence.source:
-                indices = (n for n in range(len(log.lines)) if log.line(n) == evidence.line)
+                indices = (n for n in reversed(range(len(log.lines))) if log.line(n) == evidence.line)
                 return next(((log, index) for index in indices), (None, 0))
         return None, 0
 

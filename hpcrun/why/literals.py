@@ -10,9 +10,10 @@ MIN_LENGTH = 3
 
 _NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
 _TOKEN = re.compile(
-    r"(?P<text>(?:(?:[^\\\[(){|*+?^$.\n]|\{(?!\d*,?\d*\})|\\x[0-9a-f]{2}|\\[^\w\n])(?![*+?]|\{\d*,?\d*\}))+)"
+    r"(?P<text>(?:(?:[^\\\[(){|*+?^$.\n]|\{(?!\d*,?\d*\})|\\x[0-9a-fA-F]{2}|\\[^\w\n])(?![*+?]|\{\d*,?\d*\}))+)"
     r"|(?P<open>\((?:\?(?:P<\w+>|[a-z]*:))?(?!\?))|(?P<aside>\(\?(?:<?[=!]))|(?P<close>\))|(?P<or>\|)"
-    r"|\(\?(?:[a-z]+|P=\w+)\)|\[\^?\]?(?:\\.|[^\\\]])*\]|\\x[0-9a-f]{2}|\\.|[^\\\[()|*+?]",
+    r"|\(\?(?:[a-z]+|P=\w+)\)|\[\^?\]?(?:\\.|[^\\\]])*\]"
+    r"|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\N\{[^}]*\}|\\.|[^\\\[()|*+?]",
     re.DOTALL,
 )
 """Matches a run of literal characters, the beginning or end of a group, or anything else that matches one character."""

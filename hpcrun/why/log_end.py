@@ -72,6 +72,7 @@ _MISSING_LINE_BREAK = re.compile(
 )
 """Matches the position between a progress bar, or text of another program, and a message in the same line."""
 
+_ESCAPE = re.compile(r"\\(.)")
 _ESCAPED_TRACEBACK = "Traceback (most recent call last):\\n"
 
 _WRAPPED_FRAME = re.compile(r'^( *File) ?\n?("[^"\n]+")(?:\n, ?|, ?\n|, )(line \d+, in .*)$', re.MULTILINE)
@@ -175,7 +176,7 @@ def _without_escapes(line: str) -> str:
     """Return the lines of a traceback that a program printed as one string of Python or JSON."""
     if _ESCAPED_TRACEBACK not in line:
         return line
-    return line.replace("\\n", "\n").replace('\\"', '"').replace("\\'", "'")
+    return _ESCAPE.sub(lambda match: {"n": "\n", "t": "\t"}.get(match[1], match[1]), line)
 
 
 def _clean(lines: tuple[str, ...], text: str) -> tuple[tuple[str, ...], str, str]:

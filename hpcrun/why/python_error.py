@@ -11,7 +11,10 @@ _WRAPPER_EXCEPTION = re.compile(
     r"|KeyboardInterrupt|ApplicationError|JobException|CancelledError|CheckpointException|TerminatedWorkerError|BrokenProcessPool|BrokenExecutor|SignalException|SIGTERMException)$"
 )
 _STANDARD_LIBRARY = re.compile(r"/lib(?:64)?/python[\d.]+/")
-_MISSING_FILE = re.compile(r"^\S*(?:FileNotFoundError|NotFoundError): |\bNo such file or directory\b")
+_MISSING_FILE = re.compile(
+    r"^(?!.*shared object file)(?:\S+\.)?(?:FileNotFoundError|NotFoundError): .*No such file or directory(?!: '/)"
+)
+"""Matches the message about a file that an earlier program may not have written, below the working directory."""
 _POINTER_ABOVE = re.compile(
     r"(?i)\b(?:check|see|look at|refer to) (?:the )?(?:print statements|errors?|exceptions?|tracebacks?|messages?|logs?"
     r"|output|stack ?traces?)(?: messages?| output)? above\b|\babove for (?:the actual|details|more)"

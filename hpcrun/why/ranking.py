@@ -153,7 +153,7 @@ def _is_after_program(match: Match, facts: JobFacts) -> bool:
         return False
     if error and error.log == log.name and error.kind in {"own", "peer"} and match.line[1] > error.last:
         return True
-    return any(line.startswith(_ABORTED_PROGRAM) for line in log.lines[: match.line[1]])
+    return any(line.startswith(_ABORTED_PROGRAM) for line in log.full_text.split("\n")[: match.line[1]])
 
 
 def _has_survived(matches: Sequence[Match], facts: JobFacts) -> bool:

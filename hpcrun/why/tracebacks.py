@@ -41,7 +41,7 @@ _ERROR = re.compile(
     r"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:(?!(?:ERROR|WARNING|INFO|DEBUG|CRITICAL|NOTE|WARN)\b)[A-Z_]\w*"
     r"|error|timeout|gaierror|herror|exception)(?:\(\w+\)(?=: <no detail))?)(?:: ?(?P<message>.*))?$"
 )
-_RAISE_FROM = re.compile(r"^raise .*\) from \w+$")
+_RAISE_FROM = re.compile(r"^raise .* from \w+$")
 _SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
 _GROUP_MARK = re.compile(r"^\s*[|+][-+| ]{0,60}")
 _CHAIN_SEPARATOR = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
@@ -148,7 +148,8 @@ def _join(first_error: PythonError, error: PythonError) -> PythonError:
     is_first = root == error.error or _LIBRARY_FILE.search(error.file)
     raised_error = first_error if is_first and not _LIBRARY_FILE.search(first_error.file) else error
     message = error.error.partition(": ")[2]
-    cause = "" if root == error.error or (message and message in root) else root
+    is_repeated = message == root.partition(": ")[2] or (len(message) > 15 and message in root)
+    cause = "" if root == error.error or (message and is_repeated) else root
     hint = error.hint or first_error.hint
     has_other_place = _RAISE_FROM.search(error.code) and first_error.code and raised_error is error
     return replace(

@@ -1,7 +1,12 @@
 """What messages of programs mean, by the tables in ``why/messages``."""
 
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 
+from hpcrun.why import message_advice
 from hpcrun.why.message_advice import advise
 
 
@@ -40,3 +45,17 @@ def test_words_in_a_path_mean_nothing():
 
 def test_a_message_of_which_only_the_program_knows_has_no_meaning():
     assert not advise("pt2_collector: sending signal (2)")
+
+
+@pytest.mark.parametrize("message", [
+    "cache entry not found: fingerprint mismatch", "user passphrase wrong", "config passed is not valid",
+    "Unexpected message received in worker", "Read would block", "CUDA error 4: driver shutting down",
+])  # fmt: skip
+def test_a_message_of_another_program_has_no_meaning(message):
+    assert not any(word in advise(message) for word in ("Slurm", "image", "Apptainer", "kernel accessed"))
+
+
+def test_the_meaning_of_a_message_has_no_placeholder():
+    tables = Path(message_advice.__file__).with_name("messages").glob("*.toml")
+    advices = [entry["advice"] for table in tables for entry in tomllib.loads(table.read_text())["message"]]
+    assert not [advice for advice in advices if re.search(r"\{(?:host|site|job_id|node)\}", advice)]

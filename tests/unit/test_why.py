@@ -215,6 +215,18 @@ def test_a_text_that_matches_a_pattern_is_not_skipped(data):
     assert literals.may_match(pattern, literals.condense(text))
 
 
+@pytest.mark.parametrize(("pattern", "groups"), [
+    (r"^(?P<what>disk (?:quota|space) .*exceeded)", (("disk ",), ("quota", "space"), ("exceeded",))),
+    (r"files?-(?:x|yes)*abc{2}d+e", (("file",),)),
+    (r"\x1B\[foo|\u00e9abc|\N{DASH}abc", (("\x1b[foo", "abc"),)),
+    (r"(?!not this)(?<=nor)this|that {one}", (("that {one}", "this"),)),
+    (r"(?P<quote>['\"])name(?P=quote) is 42nd", (("name",), (" is nd",))),
+])  # fmt: skip
+def test_the_literals_of_a_pattern(pattern, groups):
+    found = literals.required_literals(pattern)
+    assert sorted(map(sorted, found)) == sorted(map(sorted, groups))
+
+
 def test_patterns_are_skipped_in_an_ordinary_log():
     log = literals.condense("epoch 3/90  loss 2.1253  accuracy 0.2409  val_loss 1.6494  1,706 images/s\n" * 1000)
     assert not [pattern for pattern in LOG_PATTERNS if literals.may_match(pattern, log)]

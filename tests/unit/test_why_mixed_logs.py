@@ -45,6 +45,26 @@ def diagnose(recorded, log):
     return explain(recorded.job(exit_code=1, logs={"12_0_log.err": log})).diagnosis
 
 
+def test_the_indented_lines_of_a_message_stay_with_it(recorded):
+    message = "RuntimeError: some settings differ:\n\tthe rate is 3 and not 4\n"
+    log = mix(OWN.replace("KeyError: 'rate'\n", message), "INFO step 1\nINFO step 2\n")
+    diagnosis = diagnose(recorded, log)
+    assert "the rate is 3 and not 4" in diagnosis.summary
+    assert "INFO" not in diagnosis.summary
+
+
+@pytest.mark.parametrize(("error", "name"), [
+    ("ModuleNotFoundError: No module named 'torch'", "torch"),
+    ("ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory", "libcudart"),
+    ("FileNotFoundError: [Errno 2] No such file or directory: '/data/imagenet'", "/data/imagenet"),
+])  # fmt: skip
+def test_what_no_earlier_program_could_have_written_is_the_cause(recorded, error, name):
+    head = "Traceback (most recent call last):\n"
+    frames = [f'  File "/home/u/{script}.py", line 2, in <module>\n    run()\n' for script in ("check", "train")]
+    log = f"{head}{frames[0]}KeyError: 'x'\n{head}{frames[1]}{error}\n"
+    assert name in diagnose(recorded, log).summary
+
+
 @pytest.mark.parametrize("log", [
     mix(OWN, "".join(f"INFO step {n} done\n" for n in range(9))),
     mix(label("[1,1]<stderr>:", OWN), label("[1,0]<stderr>:", PEER)),

@@ -136,7 +136,8 @@ def choose(step: float, communication: float, costs: Mapping[str, CodecCost], li
     safe = [name for name in steps if serial[name] < communication]
     best = min(safe or steps, key=lambda name: steps[name])
     measured = f"float32: {_ms(step)}, {_ms(communication)} of them communication at {8e-9 * link.bandwidth:.3g} Gbit/s"
-    predicted = ", ".join(f"{name}: {_ms(seconds)}" for name, seconds in steps.items())
+    unsafe = {name: f" (without overlap {_ms(step - communication + serial[name])})" for name in steps.keys() - safe}
+    predicted = ", ".join(f"{name}: {_ms(seconds)}{unsafe.get(name, '')}" for name, seconds in steps.items())
     reason = f"a step with {measured}; predicted with {predicted}"
     if steps[best] > (1 - MIN_GAIN) * step:
         return Choice("none", f"{reason}, which saves less than {100 * MIN_GAIN:.0f} %")
