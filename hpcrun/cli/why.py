@@ -42,7 +42,7 @@ def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
         if as_json:
             output.value(explanations[0].as_json())
         else:
-            output.show(explanations[0].headline)
+            _show_headline(explanations[0].headline)
             _show_explanation(explanations[0])
     else:
         runs_with_progress = output.progress(runs, "reading logs") if len(runs) >= PROGRESS_BAR_TASKS else runs
@@ -62,7 +62,7 @@ def _show_group(group: TaskGroup) -> None:
     from hpcrun.jobs.sweep_tasks import format_task_ids
 
     explanation, is_group = group.example, len(group.tasks) > 1
-    output.show(group.headline)
+    _show_headline(group.headline)
     if is_group and explanation.diagnosis.evidence:
         output.show(
             f"Job {explanation.run.job_id or '-'} ({format_values(explanation.run.values.items())}), for example:"
@@ -70,6 +70,12 @@ def _show_group(group: TaskGroup) -> None:
     _show_explanation(explanation)
     if is_group and explanation.state.finished and not explanation.is_healthy:
         output.show(f"To submit them again: hpcrun resubmit {format_task_ids(group.tasks)}")
+
+
+def _show_headline(headline: str) -> None:
+    from hpcrun.why.sentences import shorten
+
+    output.show(shorten(headline))
 
 
 def _show_explanation(explanation: Explanation) -> None:

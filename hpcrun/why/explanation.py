@@ -20,7 +20,6 @@ from hpcrun.why.evidence import Evidence
 from hpcrun.why.job_facts import JobFacts
 from hpcrun.why.pending_limits import PendingLimits, find_pending_limits
 from hpcrun.why.ranking import find_diagnoses
-from hpcrun.why.sentences import shorten
 from hpcrun.why.signatures import Diagnosis
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class Explanation:
     def headline(self) -> str:
         """The explanation in one sentence."""
         name = " ".join(filter(None, [self.run.name, format_values(self.run.values.items())]))
-        return shorten(f"job {self.run.job_id or '-'} ({name}) {self.outcome}{self.where}{self.reason}")
+        return f"job {self.run.job_id or '-'} ({name}) {self.outcome}{self.where}{self.reason}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the explanation as JSON values for scripts."""

@@ -245,3 +245,9 @@ def test_the_message_in_the_other_log_is_quoted(recorded, report, name):
     diagnosis = explain(recorded.job(exit_code=1, logs=logs)).diagnosis
     assert diagnosis.name == name
     assert "*** input deck has 3 errors ***" in [seen.line for seen in diagnosis.evidence]
+
+
+def test_scripts_read_the_whole_headline(recorded):
+    message = "ValueError: " + "a long reason " * 25
+    job = recorded.job(exit_code=1, logs={"12_0_log.err": OWN.replace("KeyError: 'rate'", message)})
+    assert message.strip() in explain(job).as_json()["headline"]
