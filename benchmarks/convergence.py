@@ -32,6 +32,7 @@ def measure(args: argparse.Namespace, network: str) -> Curves:
     """Return the mean test accuracy in percent after each epoch, by codec and number of workers."""
     launch, curves = launch_on_this_host(), {}
     argv = [network, "--seeds", args.seeds, "--epochs", args.epochs, "--batch-size", args.batch_size]
+    argv += ["--precision", args.precision]
     argv += ["--cifar10", args.cifar10, "--images", args.images] if args.cifar10 else []
     for workers in args.workers:
         for codec in args.codecs:

@@ -32,7 +32,8 @@ def resnet8(shape: tuple[int, ...]) -> keras.Model:
         y = convolution(layers.Activation("relu")(convolution(x, filters, stride)), filters, 1)
         shortcut = x if x.shape[-1] == filters else layers.Conv2D(filters, 1, strides=stride)(x)
         x = layers.Activation("relu")(layers.Add()([shortcut, y]))
-    return keras.Model(images, layers.Dense(10, activation="softmax")(layers.GlobalAveragePooling2D()(x)))
+    outputs = layers.Dense(10, activation="softmax", dtype="float32")(layers.GlobalAveragePooling2D()(x))
+    return keras.Model(images, outputs)
 
 
 def convolution(x: keras.KerasTensor, filters: int, stride: int) -> keras.KerasTensor:
@@ -49,8 +50,9 @@ def cifarnet(shape: tuple[int, ...]) -> keras.Model:
     """
 
     def normalize_responses(x: keras.KerasTensor) -> keras.KerasTensor:
-        is_neighbour = np.abs(np.subtract.outer(np.arange(64), np.arange(64))) <= 4
-        return x * ops.power(1 + 0.001 / 9 * ops.matmul(ops.square(x), is_neighbour.astype("float32")), -0.75)
+        x, is_neighbour = ops.cast(x, "float32"), np.abs(np.subtract.outer(np.arange(64), np.arange(64))) <= 4
+        scale = ops.rsqrt(1 + ops.matmul(ops.square(x), np.float32(0.001 / 9) * is_neighbour))
+        return x * scale * ops.sqrt(scale)
 
     def convolve(x: keras.KerasTensor) -> keras.KerasTensor:
         return layers.Conv2D(64, 5, padding="same", activation="relu")(x)
@@ -64,7 +66,7 @@ def cifarnet(shape: tuple[int, ...]) -> keras.Model:
     x = layers.Flatten()(pool(normalize_responses(convolve(x))))  # (batch, 2304)
     for units in (384, 192):
         x = layers.Dense(units, activation="relu", kernel_regularizer=keras.regularizers.L2(0.002))(x)
-    return keras.Model(inputs, layers.Dense(10, activation="softmax")(x))
+    return keras.Model(inputs, layers.Dense(10, activation="softmax", dtype="float32")(x))
 
 
 def digits(seed: int, size: int) -> tuple[np.ndarray, ...]:
@@ -131,6 +133,7 @@ def train(args: argparse.Namespace, seed: int) -> list[float]:
     else:
         shape = (size, size, 1)
         training, test, samples = digit_batches(size, args.batch_size, seed)
+    keras.mixed_precision.set_global_policy(args.precision)
     keras.utils.set_random_seed(seed)
     model = hpcrun.train.Model(build(shape))
     steps = args.epochs * -(-samples // args.batch_size)
@@ -145,6 +148,7 @@ def main() -> None:
     parser.add_argument("network", choices=NETWORKS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--precision", default="float32", help="the precision of the layers, as in Keras's policies")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--cifar10", default="", metavar="FOLDER")
     parser.add_argument("--images", type=int, default=50_000, help="the number of CIFAR-10's training images")

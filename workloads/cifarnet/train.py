@@ -20,6 +20,8 @@ from keras import layers, ops  # noqa: E402
 
 from hpcrun.train import images  # noqa: E402
 
+if args.precision != "float32":
+    keras.mixed_precision.set_global_policy(args.precision)
 keras.utils.set_random_seed(args.seed)
 SIZE, CROP = 32, 24  # pixels
 
@@ -46,9 +48,10 @@ else:
 
 def local_response_normalization(x: keras.KerasTensor) -> keras.KerasTensor:
     """Apply local response normalization over the 9 nearest channels (Krizhevsky et al., 2012, section 3.3)."""
-    channel = np.arange(x.shape[-1])
+    x, channel = ops.cast(x, "float32"), np.arange(x.shape[-1])
     is_neighbour = np.abs(channel[:, np.newaxis] - channel) <= 4  # (64, 64)
-    return x * ops.power(1 + 0.001 / 9 * ops.matmul(ops.square(x), is_neighbour.astype("float32")), -0.75)
+    scale = ops.rsqrt(1 + ops.matmul(ops.square(x), np.float32(0.001 / 9) * is_neighbour))
+    return x * scale * ops.sqrt(scale)  # x / (...) ** 0.75, without logarithms
 
 
 # Model: random shifts of up to 4 pixels (augment="cifar") before CenterCrop have the effect of random crops.
@@ -64,7 +67,8 @@ x = layers.MaxPooling2D(3, strides=2, padding="same")(x)  # (batch, 6, 6, 64)
 x = layers.Flatten()(x)  # (batch, 2304)
 x = layers.Dense(384, **dense_options)(x)  # (batch, 384)
 x = layers.Dense(192, **dense_options)(x)  # (batch, 192)
-model = hpcrun.train.Model(keras.Model(inputs, layers.Dense(10, activation="softmax")(x)))  # (batch, 10)
+outputs = layers.Dense(10, activation="softmax", dtype="float32")(x)  # (batch, 10)
+model = hpcrun.train.Model(keras.Model(inputs, outputs))
 optimizer = keras.optimizers.Adam(args.learning_rate)
 model.compile(
     optimizer=hpcrun.train.average_weights(optimizer, args.ema),
