@@ -93,6 +93,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=64, help="of all workers, a multiple of their number")
     parser.add_argument("--cifar10", default="", metavar="FOLDER", help="train on CIFAR-10, which has this folder")
+    parser.add_argument("--precision", default="float32", choices=["float32", "mixed_bfloat16", "mixed_float16"])
     parser.add_argument("--images", type=int, default=50_000, help="the number of CIFAR-10's training images")
     parser.add_argument("--folder", type=Path, default=Path(), help="folder of the curves, NETWORK-convergence.svg")
     args = parser.parse_args()
