@@ -50,6 +50,16 @@ def test_stages_equal_one_process(reference, ranks, stages, micro_batches, sched
         assert all(kept < total for kept, total in result["kept"].values())  # no rank has the whole model
 
 
+def test_messages_from_the_memory_of_tensors(reference):
+    arguments = (2, 3, "1f1b", 0, 0, *QUICK_CASES)
+    program, file = PROGRAMS / "pipeline_exact.py", reference(QUICK_CASES)
+    results = run_keras(2, program, file, *arguments, HPCRUN_CUDA_AWARE="1").results()
+    distances = [distance for result in results for distance in result["distances"].values()]
+    assert [distance < 2e-5 for distance in distances] == [True, True]
+    results = run_keras(2, PROGRAMS / "pipeline_messages.py").results()
+    assert results == [{"0": [True, ["ndarray"]], "1": [True, ["EagerTensor"]]}] * 2  # through the host, and not
+
+
 @thorough
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize(("precision", "rounding"), [("mixed_float16", 0.005), ("mixed_bfloat16", 0.03)])

@@ -18,17 +18,18 @@ from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import call_on_host, without_autograph
 from hpcrun.train.config_values import config_of, to_comparable
 from hpcrun.train.data.batch_share import current_share
-from hpcrun.train.gradients.cuda_aware import TorchReducer, is_cuda_aware
 from hpcrun.train.gradients.embedding_lookups import split_lookups
 from hpcrun.train.gradients.overlap import BUCKET_BYTES, group_gradients
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.gradients.sparse import gather_rows, is_sparse, to_dense, warn_about_dense_rows
+from hpcrun.train.gradients.torch_reducer import TorchReducer
 from hpcrun.train.gradients.unreduced_losses import warn_about_unreduced_loss, watch_gradient_tapes
 from hpcrun.train.gradients.virtual_workers import VirtualReducer, count_workers, is_distributed
 from hpcrun.train.normalization import synchronize_keras_layers
 from hpcrun.train.ranks.agreement import require_agreement
+from hpcrun.train.ranks.cuda_support import is_cuda_aware
 from hpcrun.train.ranks.world import world
-from hpcrun.train.settings import is_overlap_enabled
+from hpcrun.train.settings import is_overlap_enabled, keras_backend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -133,7 +134,7 @@ def _refuse_nested_averaging() -> None:
 def _make_reducer() -> Reducer:
     if (workers := count_workers()) > 1:
         return VirtualReducer(world().comm, workers)
-    if is_cuda_aware():
+    if is_cuda_aware() and keras_backend() == "torch":
         return TorchReducer(world().comm)
     return Reducer(world().comm, overlap=is_overlap_enabled())
 

@@ -11,22 +11,23 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from hpcrun.errors import HpcrunError
 from hpcrun.run.waiting import waiting
+from hpcrun.train.pipeline.message_memory import DeviceMemory, HostMemory
+from hpcrun.train.ranks.cuda_support import is_cuda_aware
 from hpcrun.train.ranks.polling import poll
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from hpcrun.train.pipeline.layout import Layout
+    import tensorflow as tf
 
-    Array = np.ndarray[Any, Any]
-    Spec = list[tuple[tuple[int, ...], str]]
+    from hpcrun.train.pipeline.layout import Layout
+    from hpcrun.train.pipeline.message_memory import MessageMemory, Spec
+    from hpcrun.train.types import Data
 
 FORWARD, BACKWARD = 0, 1
-_ALIGNMENT = 64  # of each tensor in a message, in bytes
+_BYTE = "B"  # MPI.BYTE
 _MAX_PAUSE = 5e-4  # between two looks for a message, in seconds
 WAIT = "a message of a pipeline stage:"
 """Description of waits, equal on all ranks, because stages rightly wait for different messages at the same time."""
@@ -42,23 +43,24 @@ class Messages:
     def __init__(self, layout: Layout) -> None:
         self._layout, self._comm = layout, layout.pipeline
         self._specs: dict[tuple[int, bool, Hashable], Spec] = {}
-        self._posted: dict[tuple[int, int], tuple[Any, Array]] = {}
+        self._posted: dict[tuple[int, int], tuple[list[Any], Sequence[Any]]] = {}
+        self._memory: MessageMemory = DeviceMemory() if is_cuda_aware() else HostMemory()
         self._sends = _Sends()
 
-    def send(self, direction: int, number: int, signature: Hashable, tensors: Sequence[Array]) -> None:
+    def send(self, direction: int, number: int, signature: Hashable, tensors: Sequence[tf.Tensor]) -> None:
         """Send tensors of a micro-batch to the next stage (FORWARD) or to the previous stage (BACKWARD).
 
         Args:
             direction: FORWARD or BACKWARD.
             number: Number of the micro-batch.
             signature: The signature of the micro-batch.
-            tensors: Arrays, copied.
+            tensors: The tensors, which may not be changed before `finish`.
 
         Raises:
             HpcrunError: The shapes differ from those of the first message with this signature.
         """
         target = self._layout.stage + (1 if direction == FORWARD else -1)
-        spec = [(tensor.shape, str(tensor.dtype)) for tensor in tensors]
+        spec = [(tuple(tensor.shape), tensor.dtype.name) for tensor in tensors]
         known = self._specs.get((direction, True, signature))
         if known is None:
             self._specs[direction, True, signature] = spec
@@ -68,20 +70,18 @@ class Messages:
                 f"stage {self._layout.stage} computed tensors of other shapes than before for equal inputs: {spec}",
                 hint="layers may not choose shapes by the values of tensors, such as boolean masks",
             )
-        buffer = np.empty(_size(spec), np.uint8)
-        for tensor, part in zip(tensors, _views(buffer, spec), strict=True):
-            part[...] = tensor
-        self._sends.add(self._comm.Isend(buffer, target, _tag(direction, number)), buffer)
+        for buffer in self._memory.pack(tensors, spec):
+            self._sends.add(self._comm.Isend([buffer, _BYTE], target, _tag(direction, number)), buffer)
 
     def post(self, direction: int, number: int, signature: Hashable) -> None:
         """Post the receive of a message, if its shapes are known already."""
         spec = self._specs.get((direction, False, signature))
         if spec is not None and (direction, number) not in self._posted:
-            buffer = np.empty(_size(spec), np.uint8)
-            request = self._comm.Irecv(buffer, self._source(direction), _tag(direction, number))
-            self._posted[direction, number] = request, buffer
+            source, tag, buffers = self._source(direction), _tag(direction, number), self._memory.allocate(spec)
+            requests = [self._comm.Irecv([buffer, _BYTE], source, tag) for buffer in buffers]
+            self._posted[direction, number] = requests, buffers
 
-    def receive(self, direction: int, number: int, signature: Hashable) -> list[Array]:
+    def receive(self, direction: int, number: int, signature: Hashable) -> Sequence[Data]:
         """Return the tensors of a micro-batch from the previous stage (FORWARD) or from the next stage (BACKWARD)."""
         source = self._source(direction)
         kind = "activations" if direction == FORWARD else "gradients"
@@ -91,9 +91,10 @@ class Messages:
                 poll(lambda: self._comm.Iprobe(source, _header_tag(direction)), _MAX_PAUSE)
                 self._specs[direction, False, signature] = self._comm.recv(source=source, tag=_header_tag(direction))
             self.post(direction, number, signature)
-            request, buffer = self._posted.pop((direction, number))
-            poll(request.Test, _MAX_PAUSE)
-        return _views(buffer, self._specs[direction, False, signature])
+            requests, buffers = self._posted.pop((direction, number))
+            for request in requests:
+                poll(request.Test, _MAX_PAUSE)
+        return self._memory.unpack(buffers, self._specs[direction, False, signature])
 
     def finish(self) -> None:
         """Wait until all messages have been sent."""
@@ -109,11 +110,11 @@ class _Sends:
 
     def __init__(self) -> None:
         self._lock, self._wake = threading.Lock(), threading.Event()
-        self._pending: list[tuple[Any, Array | None]] = []
+        self._pending: list[tuple[Any, Any]] = []
         if _is_thread_safe():
             threading.Thread(target=self._make_progress, name="hpcrun pipeline sends", daemon=True).start()
 
-    def add(self, request: Any, buffer: Array | None) -> None:
+    def add(self, request: Any, buffer: Any) -> None:
         """Keep the buffer of a request until it is complete."""
         if request.Test():  # as small messages mostly are; waking the thread would cost more than sending them
             return
@@ -149,20 +150,3 @@ def _tag(direction: int, number: int) -> int:
 
 def _header_tag(direction: int) -> int:
     return direction
-
-
-def _size(spec: Spec) -> int:
-    return sum(_padded_bytes(*item) for item in spec)
-
-
-def _padded_bytes(shape: tuple[int, ...], dtype: str) -> int:
-    return -(-int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize // _ALIGNMENT) * _ALIGNMENT
-
-
-def _views(buffer: Array, spec: Spec) -> list[Array]:
-    views, start = [], 0
-    for shape, dtype in spec:
-        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        views.append(buffer[start : start + size].view(dtype).reshape(shape))
-        start += _padded_bytes(shape, dtype)
-    return views

@@ -113,7 +113,7 @@ class StageSteps:
         return outputs, data.positions if self.layout.is_last else data.positions[:0]
 
     def _forward(
-        self, batches: Sequence[MicroBatch], function: Callable[[MicroBatch, list[Array]], list[Array] | Data]
+        self, batches: Sequence[MicroBatch], function: Callable[[MicroBatch, Sequence[Data]], Data]
     ) -> list[Data]:
         results = []
         for number, batch in enumerate(batches):
@@ -149,7 +149,7 @@ class StageSteps:
         ]
         return batches, share > 0
 
-    def _receive(self, direction: int, number: int, signature: Hashable) -> list[Array]:
+    def _receive(self, direction: int, number: int, signature: Hashable) -> Sequence[Data]:
         stage = self.layout.stage
         has_source = stage > 0 if direction == FORWARD else not self.layout.is_last
         return self.messages.receive(direction, number, signature) if has_source else []

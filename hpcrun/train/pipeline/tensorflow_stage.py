@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import global_state
 from keras.src.layers.layer import CallContext  # Keras does not export it
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from hpcrun.train.pipeline.graph import Call, Graph
     from hpcrun.train.types import Data
-
-    Array = np.ndarray[Any, Any]
 
 
 class MicroBatch(NamedTuple):
@@ -103,17 +100,17 @@ class TensorFlowStage:
         self._functions = {}
 
     def forward(
-        self, number: int, batch: MicroBatch, received: Sequence[Array], *, counts: bool = True
-    ) -> list[Array] | None:
+        self, number: int, batch: MicroBatch, received: Sequence[Data], *, counts: bool = True
+    ) -> list[tf.Tensor] | None:
         """Compute the forward pass of a micro-batch for training; return what the next stage needs.
 
         Args:
             number: Number of the micro-batch.
             batch: The micro-batch.
-            received: The arrays of the previous stage: its tensors, and the sum of the losses of earlier layers.
+            received: What the previous stage sent: its tensors, and the sum of the losses of earlier layers.
             counts: Whether the samples count in the metrics; no if they are placeholders.
         """
-        tensors = [tf.convert_to_tensor(array) for array in received] or [self._zero_loss]
+        tensors = [tf.convert_to_tensor(data) for data in received] or [self._zero_loss]
         if self.recompute and self.part.is_last:
             self._held[number] = _Held(batch, tensors, None, [], [], None, [])
             return None
@@ -121,16 +118,16 @@ class TensorFlowStage:
             state = [tf.identity(variable.value) for variable in self.part.frozen]
             results = self._function("train", counts=counts)(*batch, tensors, self._token)
             self._held[number] = _Held(batch, tensors, None, [], [], None, state)
-            return _to_numpy(results)
+            return list(results)
         self._held[number] = held = self._forward_with_tape(batch, tensors, counts=counts)
-        return None if self.part.is_last else _to_numpy(held.targets)
+        return None if self.part.is_last else held.targets
 
-    def backward(self, number: int, gradients: Sequence[Array] | None, *, counts: bool = True) -> list[Array]:
+    def backward(self, number: int, gradients: Sequence[Data] | None, *, counts: bool = True) -> list[tf.Tensor]:
         """Compute the backward pass of a micro-batch; return what the previous stage needs.
 
         Args:
             number: Number of the micro-batch.
-            gradients: The arrays of the next stage: gradients of the float tensors and of the losses that it got.
+            gradients: What the next stage sent: gradients of the float tensors and of the losses that it got.
             counts: As for `forward`.
         """
         held = self._held.pop(number)
@@ -138,25 +135,25 @@ class TensorFlowStage:
             with self._restored(held.state):
                 held = self._forward_with_tape(held.batch, held.received, counts=counts)
         targets = [tensor for tensor in held.targets if tensor.dtype.is_floating]
-        seeds = held.seeds or [tf.convert_to_tensor(array) for array in gradients or ()]
+        seeds = held.seeds or [tf.convert_to_tensor(data) for data in gradients or ()]
         results = held.tape.gradient(targets, held.sources, output_gradients=seeds)
         sources = zip(results[1:], held.sources[1:], strict=True)
-        return _to_numpy([tf.zeros_like(s) if g is None else tf.convert_to_tensor(g) for g, s in sources])
+        return [tf.zeros_like(s) if g is None else tf.convert_to_tensor(g) for g, s in sources]
 
-    def test(self, batch: MicroBatch, received: Sequence[Array], *, counts: bool = True) -> list[Array] | None:
+    def test(self, batch: MicroBatch, received: Sequence[Data], *, counts: bool = True) -> list[tf.Tensor] | None:
         """Compute the forward pass of a micro-batch for evaluation; return what the next stage needs."""
-        tensors = [tf.convert_to_tensor(array) for array in received] or [self._zero_loss]
+        tensors = [tf.convert_to_tensor(data) for data in received] or [self._zero_loss]
         results = self._function("test", counts=counts)(*batch, tensors, self._token)
         if self.part.is_last:
             self._logs = results[2]
             return None
-        return _to_numpy(results)
+        return list(results)
 
-    def predict(self, batch: MicroBatch, received: Sequence[Array]) -> list[Array] | Data:
+    def predict(self, batch: MicroBatch, received: Sequence[Data]) -> list[tf.Tensor] | Data:
         """Compute the forward pass of a micro-batch to predict; return the outputs, or what the next stage needs."""
-        tensors = [tf.convert_to_tensor(array) for array in received] or [self._zero_loss]
+        tensors = [tf.convert_to_tensor(data) for data in received] or [self._zero_loss]
         results = self._function("predict")(*batch, tensors, self._token)
-        return results if self.part.is_last else _to_numpy(results)
+        return results if self.part.is_last else list(results)
 
     def logs(self) -> dict[str, Data]:
         """Return the metrics after the last micro-batch; only of the last stage."""
@@ -269,7 +266,3 @@ def _one_call(*, training: bool) -> Iterator[None]:
         yield
     finally:
         global_state.set_global_attribute("current_call_ctx", outer)
-
-
-def _to_numpy(tensors: Sequence[tf.Tensor]) -> list[Array]:
-    return [np.asarray(tensor) for tensor in tensors]

@@ -16,12 +16,12 @@ from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients import optimizer
 from hpcrun.train.gradients.allreduce import AllReduce, call_blocking, call_polling
 from hpcrun.train.gradients.codecs import CODECS, choose_allreduce
-from hpcrun.train.gradients.cuda_aware import require_cuda_support
 from hpcrun.train.gradients.half_precision import BFloat16AllReduce, Float16AllReduce
 from hpcrun.train.gradients.hierarchical import HierarchicalAllReduce, has_equal_host_sizes
 from hpcrun.train.gradients.overlap import group_gradients
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.gradients.shared_memory import SharedMemoryAllReduce
+from hpcrun.train.ranks.cuda_support import require_cuda_support
 from hpcrun.train.ranks.world import world
 from hpcrun.train.settings import is_overlap_enabled
 

@@ -1,60 +1,25 @@
-"""CUDA-aware MPI: the gradients of PyTorch are sent from GPU memory.
+"""The gradients of PyTorch are sent from GPU memory by a CUDA-aware MPI.
 
 This module has not been tested with a CUDA-aware MPI: the tests use tensors on the CPU, which mpi4py also accepts.
 """
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.errors import HpcrunError
 from hpcrun.run.waiting import waiting
 from hpcrun.train.gradients.allreduce import AllReduce
 from hpcrun.train.gradients.buffers import Buffer
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.ranks.collectives import checked_barrier
-from hpcrun.train.ranks.world import mpi_library
-from hpcrun.train.settings import keras_backend, read_switch
+from hpcrun.train.ranks.cuda_support import require_cuda_support
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcrun.train.types import Comm, Data
-
-
-def is_cuda_aware() -> bool:
-    """Return whether to pass PyTorch's tensors to MPI directly (``$HPCRUN_CUDA_AWARE``; off by default).
-
-    Raises:
-        HpcrunError: The variable is neither 1 nor 0.
-    """
-    return read_switch("HPCRUN_CUDA_AWARE", default=False) and keras_backend() == "torch"
-
-
-def require_cuda_support() -> None:
-    """Refuse an MPI library without CUDA support: it would crash when given GPU memory.
-
-    Open MPI, MPICH and the libraries derived from them have functions to query the support of CUDA.
-
-    Raises:
-        HpcrunError: The MPI library reports that it does not support CUDA.
-    """
-    from mpi4py import MPI
-
-    library = ctypes.CDLL(MPI.__file__)  # the module also gives access to symbols of the MPI library
-    answer = ctypes.c_int(1)
-    if hasattr(library, "MPIX_Query_cuda_support"):
-        answer.value = library.MPIX_Query_cuda_support()
-    elif hasattr(library, "MPIX_GPU_query_support"):
-        library.MPIX_GPU_query_support(0, ctypes.byref(answer))  # MPIX_GPU_SUPPORT_CUDA
-    if not answer.value:
-        raise HpcrunError(
-            f"HPCRUN_CUDA_AWARE=1, but this MPI library takes no GPU memory: {mpi_library()}",
-            hint="without the variable, gradients go through host memory; or use an MPI that was built with CUDA",
-        )
 
 
 class TorchReducer(Reducer):
