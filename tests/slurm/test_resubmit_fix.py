@@ -45,7 +45,7 @@ def wait_for_start(user: ClusterUser, submission: dict[str, str]) -> None:
 def test_fix_gives_more_time(user):
     submission = user.json("submit", "-t", "10:00", "--", "sleep", "600")
     wait_for_start(user, submission)
-    assert user.call("scontrol", "update", f"JobId={submission['job_id']}", "EndTime=now").returncode == 0
+    assert user.call("scontrol", "update", f"JobId={submission['job_id']}", "EndTime=now+2").returncode == 0
     wait_for_cause(user, submission, "time-limit")
     job_id = submission["job_id"]
     assert "#SBATCH --time=0:15:00\n" in user.hpcrun("resubmit", job_id, "--fix", "--dry-run").stdout

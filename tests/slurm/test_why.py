@@ -89,7 +89,7 @@ def test_why_explains_a_time_limit(user):
     submission = user.json("submit", "-t", "10:00", "--", "sh", "-c", "echo started; sleep 600")
     with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         assert any(line == "started\n" for line in iter(logs_process.stdout.readline, ""))
-        assert user.call("scontrol", "update", f"JobId={submission['job_id']}", "EndTime=now").returncode == 0
+        assert user.call("scontrol", "update", f"JobId={submission['job_id']}", "EndTime=now+2").returncode == 0
         logs_process.wait(60)
     log = user.cluster.config.log / "slurmctld.log"
     wait_for("the end of the job", lambda: why(user, submission)["state"] == "TIMEOUT", 60, log)

@@ -70,7 +70,7 @@ def test_status_and_why_report_a_job_cancelled_by_scancel(user, start_sleeper, i
 
 def test_status_and_why_report_a_time_limit(user, start_sleeper, inspector):
     submission = start_sleeper("-N", "2", "-t", "10:00", ranks=2)
-    assert user.call("scontrol", "update", f"JobId={submission['job_id']}", "EndTime=now").returncode == 0
+    assert user.call("scontrol", "update", f"JobId={submission['job_id']}", "EndTime=now+2").returncode == 0
     inspector.wait_until("the end of the job", lambda: inspector.state(submission) == "TIMEOUT")
     assert user.json("why", submission["job_id"])["name"] == "time-limit"
     user.wait_for_end(submission["job_id"])
