@@ -37,6 +37,7 @@ def measure(args: argparse.Namespace, network: str) -> Curves:
     for workers in args.workers:
         for codec in args.codecs:
             settings = {"HPCRUN_COMPRESS": codec, "HPCRUN_VIRTUAL_WORKERS": str(workers // RANKS)}
+            settings["HPCRUN_FLOAT_FIRST"] = str(args.float_first)
             found = launch(RANKS, "converge.py", *argv, **settings)["accuracies"]
             curves[codec, workers] = [100 * sum(epoch) / len(epoch) for epoch in zip(*found, strict=True)]
             print(f"{network} {workers:3} workers {codec:9}{curves[codec, workers][-1]:6.1f} %", flush=True)
@@ -90,6 +91,7 @@ def main() -> None:
     parser.add_argument("--workers", nargs="+", type=int, default=[2, 8, 32], help="even numbers")
     parser.add_argument("--codecs", nargs="+", default=CODECS, choices=CODECS, help="the first is the baseline")
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--float-first", type=int, default=0, metavar="N", help="as hpcrun submit's --float-first")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=64, help="of all workers, a multiple of their number")
     parser.add_argument("--cifar10", default="", metavar="FOLDER", help="train on CIFAR-10, which has this folder")

@@ -11,6 +11,7 @@ from hpcrun.job_option import declare_option, require_choice, require_whole_numb
 CODECS = ("none", "fp16", "bf16", "ternary", "powersgd")
 AUTO = "auto"
 _PANEL = "Compression of gradients"
+_LAYERWISE = ("min_size", "float_last_layer", "float_every", "float_first", "error_feedback")
 
 
 @frozen(kw_only=True)
@@ -24,6 +25,7 @@ class CompressionOptions:
         min_size: The number of elements of the smallest layer that ``ternary`` and ``powersgd`` compress.
         float_last_layer: Whether the last layer is sent unrounded.
         float_every: The interval in steps at which gradients are sent unrounded; 0 for never.
+        float_first: How many steps are sent unrounded at the beginning of a training.
         error_feedback: Whether a rank adds the compression error to the gradients of the next step; None for the
             codec's default.
         virtual_workers: The number of workers of a larger job for which each rank stands; None for one.
@@ -77,6 +79,14 @@ class CompressionOptions:
         variable="HPCRUN_FLOAT_EVERY",
         panel=_PANEL,
     )
+    float_first: int | None = declare_option(
+        None,
+        "--float-first",
+        "Send the first N steps of a training unrounded (ternary, powersgd); default: 0.",
+        "N",
+        variable="HPCRUN_FLOAT_FIRST",
+        panel=_PANEL,
+    )
     error_feedback: bool | None = declare_option(
         None,
         "--error-feedback/--no-error-feedback",
@@ -102,7 +112,7 @@ class CompressionOptions:
         users = {
             "clip_factor": ("ternary",),
             "powersgd_rank": ("powersgd",),
-            **dict.fromkeys(("min_size", "float_last_layer", "float_every", "error_feedback"), ("ternary", "powersgd")),
+            **dict.fromkeys(_LAYERWISE, ("ternary", "powersgd")),
         }
         declared = {one.name: one for one in fields(CompressionOptions)}
         if self.compress == AUTO and (self.virtual_workers or 1) > 1:
@@ -126,6 +136,7 @@ class CompressionOptions:
             ("--powersgd-rank", self.powersgd_rank, 1, "4 sends matrices of four columns and rows"),
             ("--min-size", self.min_size, 0, "2048 sends smaller layers unrounded"),
             ("--float-every", self.float_every, 0, "100 sends every 100th step unrounded, 0 none"),
+            ("--float-first", self.float_first, 0, "1000 sends the first 1000 steps unrounded, 0 none"),
             ("--virtual-workers", self.virtual_workers, 1, "4 lets each rank stand for four ranks of a larger job"),
         ):
             require_whole_number(

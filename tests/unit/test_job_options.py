@@ -32,6 +32,7 @@ CHANGED = {
     "min_size": 100,
     "float_last_layer": True,
     "float_every": 50,
+    "float_first": 1000,
     "error_feedback": False,
     "virtual_workers": 4,
 }
@@ -40,7 +41,7 @@ CHANGED = {
 CODECS: dict[str, str] = {
     "clip_factor": "ternary",
     "powersgd_rank": "powersgd",
-    **dict.fromkeys(("min_size", "float_last_layer", "float_every", "error_feedback"), "ternary"),
+    **dict.fromkeys(("min_size", "float_last_layer", "float_every", "float_first", "error_feedback"), "ternary"),
 }
 """The codec without which an option is refused."""
 

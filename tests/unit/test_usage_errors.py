@@ -540,6 +540,7 @@ def test_a_codec_that_the_ranks_do_not_use_is_a_warning(cli):
         ("--compress=ternary --clip-factor=-1", "--clip-factor=-1.0: not a number from 0", "2.5 clips gradients"),
         ("--compress=powersgd --powersgd-rank=0", "--powersgd-rank=0: not a whole number from 1", "four columns"),
         ("--compress=ternary --float-every=-2", "--float-every=-2: not a whole number from 0", "0 none"),
+        ("--compress=powersgd --float-first=-1", "--float-first=-1: not a whole number from 0", "the first 1000 steps"),
         (
             "--compress=auto --virtual-workers=2",
             "--compress=auto measures real ranks, and this job has --virtual-workers=2",

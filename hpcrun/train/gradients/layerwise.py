@@ -1,7 +1,8 @@
 """Allreduce of gradients by layer: base class of the codecs that compress gradients by large factors.
 
 Settings, from environment variables: ``HPCRUN_MIN_SIZE``, the smallest layer that is compressed;
-``HPCRUN_FLOAT_LAST_LAYER``; ``HPCRUN_FLOAT_EVERY``, n to send every n-th step unrounded; and ``HPCRUN_ERROR_FEEDBACK``.
+``HPCRUN_FLOAT_LAST_LAYER``; ``HPCRUN_FLOAT_EVERY``, n to send every n-th step unrounded; ``HPCRUN_FLOAT_FIRST``, n to
+send the first n steps unrounded; and ``HPCRUN_ERROR_FEEDBACK``.
 Options of `hpcrun submit` with these names, such as ``--min-size``, set the variables.
 """
 
@@ -72,6 +73,7 @@ class LayerwiseAllReduce(AllReduce):
         super().__init__(comm, call)
         self.min_size = int(read_number("HPCRUN_MIN_SIZE", DEFAULT_MIN_SIZE, "numbers", "2048"))
         self.float_every = int(read_number("HPCRUN_FLOAT_EVERY", 0, "steps", "100, or 0 for never"))
+        self.float_first = int(read_number("HPCRUN_FLOAT_FIRST", 0, "steps", "1000, or 0 for none"))
         self.is_last_layer_float = read_switch("HPCRUN_FLOAT_LAST_LAYER", default=False)
         self.error_feedback = read_switch("HPCRUN_ERROR_FEEDBACK", default=self.has_error_feedback)
         self._layouts: dict[Chunk, Layout] = {}
@@ -111,7 +113,7 @@ class LayerwiseAllReduce(AllReduce):
 
     def sends_floats(self, step: int) -> bool:
         """Return whether all layers are sent unrounded in a step, counted from 1."""
-        return self.float_every > 0 and step % self.float_every == 0
+        return step <= self.float_first or (self.float_every > 0 and step % self.float_every == 0)
 
     def is_compressible(self, layer: Array) -> bool:
         """Return whether a layer is worth compressing."""

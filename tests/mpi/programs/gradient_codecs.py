@@ -223,6 +223,19 @@ def check_some_layers_and_steps_are_unrounded():
             assert is_exact == (step % 3 == 0 or size == 1), (name, step)
 
 
+def check_the_first_steps_are_unrounded():
+    for name in KINDS:
+        whole, cut = (reducer(name, float_first=3, error_feedback=1) for _ in range(2))
+        for step in range(1, 6):
+            found = whole(gradients(rank), SHARE)
+            assert np.allclose(found[0], means()[0], atol=1e-5) == (step <= 3 or size == 1), (name, step)
+            if step == 2:
+                cut.allreduce.restore(comm.allgather(whole.allreduce.state()))
+        for step in range(3, 6):  # a resumed training goes on counting
+            found = cut(gradients(rank), SHARE)
+            assert np.allclose(found[0], means()[0], atol=1e-5) == (step == 3 or size == 1), (name, step)
+
+
 def check_a_restored_codec_goes_on_with_the_same_bits():
     for name in KINDS:
         whole, cut = reducer(name, error_feedback=1), reducer(name, error_feedback=1)
