@@ -24,7 +24,8 @@ class Rule:
 
     ``{ when = "strategy=one", max_ranks = 1 }`` limits the ranks of the job. ``{ divides_ranks = true }``, for the
     number of ranks that train one replica of the model, requires a number of ranks that is a multiple of the value;
-    ``{ multiple_of_ranks = true }`` requires a value that is a multiple of the number of ranks.
+    ``{ multiple_of_ranks = true }`` requires a value that is a multiple of the number of ranks. For a number of ranks
+    with a role of their own, ``{ other_ranks = 2 }`` requires at least two more.
 
     Attributes:
         when: Condition, as OPTION=VALUE, under which the rule applies; empty: always.
@@ -38,6 +39,7 @@ class Rule:
         max_ranks: The largest valid number of ranks.
         divides_ranks: Whether the value must divide the number of ranks.
         multiple_of_ranks: Whether the number of ranks must divide the value.
+        other_ranks: The smallest number of ranks besides those that the value counts.
         defaults: The defaults of all options.
     """
 
@@ -53,6 +55,7 @@ class Rule:
     max_ranks: int | None = None
     divides_ranks: bool = False
     multiple_of_ranks: bool = False
+    other_ranks: int | None = None
 
     def require(self, name: str, option: str, values: Mapping[str, Any]) -> None:
         """Refuse values that break the rule.
@@ -89,7 +92,7 @@ class Rule:
     @property
     def limits_ranks(self) -> bool:
         """Whether the rule limits the number of ranks."""
-        return bool(self.min_ranks or self.max_ranks or self.divides_ranks or self.multiple_of_ranks)
+        return any((self.min_ranks, self.max_ranks, self.divides_ranks, self.multiple_of_ranks, self.other_ranks))
 
     def require_ranks(self, name: str, option: str, values: Mapping[str, Any], ranks: int) -> None:
         """Refuse a number of ranks that breaks the rule.
@@ -116,6 +119,12 @@ class Rule:
             raise HpcrunError(
                 message + self._condition(values),
                 hint=f"-- --{option}={-(-value // ranks) * ranks}, or another number of ranks",
+            )
+        if self.other_ranks and value and ranks < (needed := value + self.other_ranks):
+            message = f"{name}: {_format_option(option, value)}{self._condition(values)} needs {needed} ranks"
+            raise HpcrunError(
+                f"{message}, {self.other_ranks} of them for other roles, and the job has {ranks}",
+                hint=f"--ntasks {needed}, before --, or a smaller --{option}",
             )
         low, high = self.min_ranks or 1, self.max_ranks or ranks
         if low <= ranks <= high:

@@ -21,7 +21,7 @@ _OPTION_KEYS: dict[str, type] = {
 }  # fmt: skip
 _RULE_KEYS: dict[str, type] = {
     "when": str, **_LIMITS, "choices": list, "option": str, "job": str, "excludes": str,
-    "min_ranks": int, "max_ranks": int, "divides_ranks": bool, "multiple_of_ranks": bool,
+    "min_ranks": int, "max_ranks": int, "divides_ranks": bool, "multiple_of_ranks": bool, "other_ranks": int,
 }  # fmt: skip
 _TEXT_KEYS = ("description", "entry")
 _LIST_KEYS = ("packages",)

@@ -179,6 +179,14 @@ def test_a_rule_limits_the_ranks():
             require_ranks("w", table, ["--how=two"], ranks)
 
 
+def test_ranks_with_other_roles_are_left():
+    table = {"servers": {"default": 0, "requires": [{"other_ranks": 2}]}}
+    for argv, ranks in (([], 2), (["--servers=3"], 5)):
+        require_ranks("w", table, argv, ranks)
+    with pytest.raises(HpcrunError, match="w: --servers=3 needs 5 ranks, 2 of them for other roles, and the job has 4"):
+        require_ranks("w", table, ["--servers=3"], 4)
+
+
 PIPELINE: dict[str, dict[str, Any]] = {
     "stages": {"default": 1, "requires": [{"when": "plan=false", "divides_ranks": True}]},
     "plan": {"default": False},
