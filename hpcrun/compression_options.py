@@ -11,7 +11,6 @@ from hpcrun.job_option import declare_option, require_choice, require_whole_numb
 CODECS = ("none", "fp16", "bf16", "ternary", "powersgd")
 AUTO = "auto"
 _PANEL = "Compression of gradients"
-_LAYERWISE = ("min_size", "float_last_layer", "float_every", "float_first", "error_feedback")
 
 
 @frozen(kw_only=True)
@@ -82,7 +81,7 @@ class CompressionOptions:
     float_first: int | None = declare_option(
         None,
         "--float-first",
-        "Send the first N steps of a training unrounded (ternary, powersgd); default: 0.",
+        "Send the first N steps of a training unrounded (ternary, powersgd, auto); default: 0.",
         "N",
         variable="HPCRUN_FLOAT_FIRST",
         panel=_PANEL,
@@ -112,7 +111,8 @@ class CompressionOptions:
         users = {
             "clip_factor": ("ternary",),
             "powersgd_rank": ("powersgd",),
-            **dict.fromkeys(_LAYERWISE, ("ternary", "powersgd")),
+            **dict.fromkeys(("min_size", "float_last_layer", "float_every", "error_feedback"), ("ternary", "powersgd")),
+            "float_first": ("ternary", "powersgd", AUTO),
         }
         declared = {one.name: one for one in fields(CompressionOptions)}
         if self.compress == AUTO and (self.virtual_workers or 1) > 1:

@@ -56,11 +56,13 @@ class AllReduce:
 
     Attributes:
         exact: Whether numbers are sent unrounded, which the header of a reduction requires.
+        float_first: How many steps are sent unrounded at the beginning of a training.
         sent_bytes: How many bytes this rank has sent to other ranks so far, by `bytes_sent`.
         chunk_bytes: Default size of a message in bytes.
     """
 
     exact = True
+    float_first = 0
     chunk_bytes = CHUNK_BYTES
 
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:

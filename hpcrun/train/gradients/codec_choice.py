@@ -1,9 +1,9 @@
 """The choice of a codec by ``--compress auto``, after the first steps of a training.
 
 The first steps send float32. Their times give the bandwidth of the link, and a cost model predicts the step in each
-codec of `CANDIDATES`. A codec is chosen if it makes a step at least 5 % shorter. The candidates keep the accuracy of
-training with their defaults; ``fp16`` sends as many bytes as ``bf16``, and takes longer. If the next steps are not
-shorter in the codec, float32 is sent again.
+codec of `CANDIDATES`. A codec is chosen if it makes a step at least 5 % shorter. ``fp16`` sends as many bytes as
+``bf16``, and takes longer. If the next steps are not shorter in the codec, float32 is sent again. With
+``HPCRUN_FLOAT_FIRST``, the codec is chosen after that many steps.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hpcrun.run.job import read_number
 from hpcrun.train.gradients.codecs import CODECS
 from hpcrun.train.gradients.cost_model import CodecCost, Link, fit_link, measure_codec
 
@@ -48,6 +49,7 @@ class CodecChooser:
         self._starts: list[float] = []
         self._sums: list[float] = []
         self._plain_step = 0.0
+        self._steps_before = int(read_number("HPCRUN_FLOAT_FIRST", 0, "steps", "1000, or 0 for none"))
         self.choice = Choice("auto", "")
 
     def begin_sum(self) -> None:
@@ -60,7 +62,7 @@ class CodecChooser:
 
     def is_complete(self) -> bool:
         """Return whether enough steps have been measured."""
-        return len(self._sums) >= SKIPPED_STEPS + MEASURED_STEPS
+        return len(self._sums) >= max(SKIPPED_STEPS + MEASURED_STEPS, self._steps_before)
 
     def choose(self, gradients: Sequence[Array], chunks: int) -> Choice:
         """Choose the codec, or at the next call check the choice. Collective; the same on all ranks.
@@ -73,7 +75,7 @@ class CodecChooser:
         if self.choice.codec != "auto":
             return check(self.choice, self._plain_step, step)
         self.choice = self._choose(gradients, chunks, step, latency)
-        self._starts, self._sums, self._plain_step = [], [], step
+        self._starts, self._sums, self._plain_step, self._steps_before = [], [], step, 0
         return self.choice
 
     def _choose(self, gradients: Sequence[Array], chunks: int, step: float, latency: float) -> Choice:

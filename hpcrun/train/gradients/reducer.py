@@ -162,6 +162,7 @@ class Reducer:
                 if is_plain
                 else CODECS[choice.codec](self.comm)
             )
+            self.allreduce.float_first = 0  # the choice came after these steps
             self.chunk_bytes, self._uncounted_steps = _chunk_size(self.allreduce.chunk_bytes), self.steps
             self._buffers, self._header_chunk = {}, None
 

@@ -56,6 +56,19 @@ def steps(reducer, shape, seconds=0.0, count=STEPS):
     return total, output.getvalue(), comm.allreduce(gradient) / size
 
 
+def check_the_codec_is_chosen_after_the_first_steps():
+    os.environ["HPCRUN_FLOAT_FIRST"] = "20"
+    try:
+        reducer = Reducer(SlowComm())
+        before, _, mean = steps(reducer, (1000, 600), count=20)
+        after, output, _ = steps(reducer, (1000, 600), count=1)
+    finally:
+        del os.environ["HPCRUN_FLOAT_FIRST"]
+    np.testing.assert_allclose(before, mean, atol=1e-5)
+    assert reducer.codec in CANDIDATES, output
+    assert np.abs(after - mean).max() > 1e-4  # the codec does not wait for 20 steps again
+
+
 def check_a_slow_link_gets_a_codec():
     reducer = Reducer(SlowComm())
     assert reducer.codec == "auto"
