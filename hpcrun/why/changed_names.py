@@ -73,8 +73,9 @@ class ChangedName(NamedTuple):
         if not self.is_removed:
             other = f"; with the installed one, {write}" if self.replacement else ""
             older = f" ({package} needs it, or take an older {package})" if package else ""
-            return f"{self._install('>=')}{older}{other}"
-        if package:
+            found = "; if pip list shows a newer one, another is found first (-x PYTHONPATH= -x PYTHONNOUSERSITE=1)"
+            return f"{self._install('>=')}{older}{other}{'' if self.library == 'python' else found}"
+        if package and not self.replacement.startswith("> pip"):
             return f"upgrade {package}, which was written for an older {self.title}, or {self._install('<')}"
         upgrade = "; if a package uses it (the traceback's last file), upgrade that one" if package is None else ""
         return f"{write}{upgrade}; or {self._install('<')}"
