@@ -35,6 +35,7 @@ _ATTRIBUTE = re.compile(r"'(?P<type>[\w.]+)' (?:object )?has no attribute '(?P<n
 _ARGUMENT = re.compile(
     r"(?:(?P<function>[\w.<>]+)\(\) )?got an unexpected keyword argument '(?P<name>\w+)'"
     r"|Keyword argument not understood:', '(?P<not_understood>\w+)'"
+    r"|Unexpected keyword arguments?: `(?P<unexpected>\w+)`"
     r"|Unrecognized keyword arguments? passed to (?P<layer>\w+): \{'(?P<first>\w+)'"
 )
 _KERAS = re.compile(r"^tensorflow(?:\.(?:_api|v2|python))*\.keras\b")
@@ -71,7 +72,8 @@ class ChangedName(NamedTuple):
         write = f"write {self.replacement}" if self.replacement else "leave it out"
         write = self.replacement.removeprefix("> ") if self.replacement.startswith("> ") else write
         if not self.is_removed:
-            other = f"; with the installed one, {write}" if self.replacement else ""
+            is_argument = self.name.startswith("the argument ")
+            other = f"; with the installed one, {write}" if self.replacement or is_argument else ""
             older = f" ({package} needs it, or take an older {package})" if package else ""
             found = "; if pip list shows a newer one, another is found first (-x PYTHONPATH= -x PYTHONNOUSERSITE=1)"
             return f"{self._install('>=')}{older}{other}{'' if self.library == 'python' else found}"
@@ -108,7 +110,7 @@ def find_change(error: str, code: str = "") -> ChangedName | None:
         full_name = match["missing"] or f"{match['source'] or match['module']}.{match['imported'] or match['name']}"
         return _find_name(full_name, is_module=bool(match["missing"]))
     if match := _ARGUMENT.search(error):
-        name = match["name"] or match["not_understood"] or match["first"]
+        name = match["name"] or match["not_understood"] or match["unexpected"] or match["first"]
         return _find_argument(name, f"{match['function'] or match['layer'] or ''} {code}")
     if match := _ATTRIBUTE.search(error):
         return _find_attribute(match["name"], match["type"])
