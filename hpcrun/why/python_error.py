@@ -19,9 +19,12 @@ _POINTER_ABOVE = re.compile(
     r"(?i)\b(?:check|see|look at|refer to) (?:the )?(?:print statements|errors?|exceptions?|tracebacks?|messages?|logs?"
     r"|output|stack ?traces?)(?: messages?| output)? above\b|\babove for (?:the actual|details|more)"
 )
+_CUT_PICKLE = re.compile(r"_pickle\.UnpicklingError: pickle data was truncated|EOFError")
+"""Matches the exception of a new process whose parent failed before it had sent all data."""
 _EXIT_MESSAGE = re.compile(r"^SystemExit: .*[A-Za-z]{3}")
 _PARENT_PROCESS_MESSAGE = re.compile(
-    r"Horovod detected that one or more processes exited|Engine (?:core initialization failed|process failed to start)"
+    r"(?:Horovod|job) detected that one or more processes exited"
+    r"|Engine (?:core initialization failed|process failed to start)"
     r"|(?:Cluster|Nanny|Worker) failed to start|Exception in \w+ thread|See (?:the )?root cause above"
     r"|DataLoader worker \(pid\S* [\d, ]+\) (?:exited|is killed)|-- Process \d+ terminated with the following error"
 )
@@ -127,6 +130,8 @@ class PythonError:
         """
         if self.ignored and not self.in_thread:
             return "ignored"
+        if self.raised_in.endswith("multiprocessing/spawn.py") and _CUT_PICKLE.match(self.error):
+            return "wrapper"
         if _EXIT_MESSAGE.match(self.error) or self.error.endswith("<no detail available>"):  # messages of Ray
             return "own"
         if _WRAPPER_EXCEPTION.search(self.error.partition(":")[0]) or _PARENT_PROCESS_MESSAGE.search(self.error):

@@ -13,7 +13,8 @@ An entry of a table has
 - ``summary`` and ``fix``: the cause, and the solution. Names in braces, such as ``{job_id}``, are replaced by facts of
   the job (`hpcrun.why.job_facts.JobFacts.template_values`), and by the named groups of the clue. ``{advice}`` (in
   brackets) and ``{remedy}`` (at the beginning of a sentence) are the advice on the exception in the group ``error``;
-  ``{meaning}`` is the meaning of the message in the group ``what`` (`hpcrun.why.message_advice`);
+  ``{meaning}`` is the meaning of the message in the group ``what`` (`hpcrun.why.message_advice`); a clue with a group
+  ``change`` matches only if the name in the group ``error`` is in the tables of `hpcrun.why.changed_names`;
 - ``brief``: a few words for tables, if Slurm's reason alone identifies the cause;
 - ``general = true``: ignored if a more specific signature matches; only the first general match counts;
 - ``root = true``: listed before the last exception, because this cause leads to many exceptions;
@@ -36,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.frozen import frozen
 from hpcrun.secrets import mask
+from hpcrun.why.changed_names import describe_change
 from hpcrun.why.code_details import describe, describe_argument, describe_library
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.exception_advice import advise
@@ -208,8 +210,17 @@ def _match_clue(clue: dict[str, Any], facts: JobFacts, texts: Sequence[LogText])
     if "exception" in clue:
         return _match_exception(clue["exception"], facts)
     if "log" in clue:
-        return _search_logs(clue["log"], texts, groups)
+        found = _search_logs(clue["log"], texts, groups)
+        return _add_change(found, facts) if found and "change" in found.groups else found
     return Match(groups, facts.disk_full_evidence if "disk_full" in clue else facts.scheduler_report)
+
+
+def _add_change(match: Match, facts: JobFacts) -> Match | None:
+    """Add what a library's release changed to the match of a message about a missing name; None if it is unknown."""
+    error = facts.python_error
+    is_within = error and match.line and match.line[0] == error.log and error.first <= match.line[1] <= error.end
+    groups = describe_change(match.groups["error"], error if is_within else None)
+    return Match({**match.groups, **groups}, match.evidence, match.line) if groups else None
 
 
 def _match_exception(kind: str, facts: JobFacts) -> Match | None:

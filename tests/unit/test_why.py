@@ -197,6 +197,7 @@ def test_texts_use_only_known_placeholders(recorded, which):
             }
             groups |= {"error", "file", "number", "code", "cause", "advice"} if "exception" in clue else set()
             groups |= {"meaning"} if "what" in groups else set()
+            groups |= {"write"} if "change" in groups else set()
             for text in (signature.summary, signature.fix):
                 named = {name for _, name, _, _ in string.Formatter().parse(text) if name}
                 assert named <= known | groups, (signature.name, clue)
