@@ -12,14 +12,16 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from hpcrun.why.signatures import LogText, find_patterns, find_signatures, load_table
+from hpcrun.why.clues import LogText
+from hpcrun.why.signatures import find_patterns, find_signatures, load_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hpcrun.why.clues import Match
     from hpcrun.why.evidence import Evidence
     from hpcrun.why.job_facts import JobFacts
-    from hpcrun.why.signatures import Diagnosis, Match, Signature
+    from hpcrun.why.signatures import Diagnosis, Signature
 
 RELATED_LINES = 1
 """Maximum number of ordinary lines between a message and a later exception that it may have caused."""

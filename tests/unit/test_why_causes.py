@@ -158,3 +158,25 @@ def test_a_job_on_cpus_is_not_told_that_it_sees_no_gpu(recorded, gpus, name):
     log = "2024-04-04 10:56:25.510348: W tensorflow/x.cc:2251] Cannot dlopen some GPU libraries. Please install them.\n"
     run = recorded.job("COMPLETED", exit_code=0, logs={"12_0_log.err": log}, resources={"gpus_per_node": gpus})
     assert explain(run).diagnosis.name == name
+
+
+SEGMENT = "NCCL WARN Error: failed to open /dev/shm/nccl-a1, error: No such file or directory (2)\n"
+OFI = "n1:5:9 [0] nccl_net_ofi_init:1444 NCCL WARN NET/OFI Couldn't open CQ. RC: -22, ERROR: Invalid argument\n"
+
+
+@pytest.mark.parametrize(("log", "name"), [
+    (SEGMENT, "nccl-shared-memory-peer"),
+    (f"NCCL WARN Error: failed to extend /dev/shm/nccl-a1, error: No space left on device\n{SEGMENT}", "nccl-shared-memory"),
+    (OFI, "nccl-plugin"),
+    (f"n1:5:9 [0] NCCL INFO NET/OFI Selected Provider is efa\n{OFI}", "nccl-efa"),
+])  # fmt: skip
+def test_lines_around_a_message_decide_between_its_causes(recorded, log, name):
+    explanation = explain(recorded.job("FAILED", exit_code=1, logs={"12_0_log.err": log}))
+    assert explanation.diagnosis.name == name
+
+
+@pytest.mark.parametrize(("launcher", "name"), [("srun", "wrong-mpi-type"), ("mpiexec", "wrong-launcher")])
+def test_the_launcher_decides_why_ranks_do_not_find_each_other(recorded, launcher, name):
+    log = "error: MPI started 1 rank where the job has 2: site a, launcher x, MPI library MPICH 5.0.2\n"
+    explanation = explain(recorded.job("FAILED", exit_code=2, logs={"12_0_log.err": log}, launcher=launcher))
+    assert [explanation.diagnosis.name, *(other.name for other in explanation.others)] == [name]
