@@ -166,7 +166,7 @@ OFI = "n1:5:9 [0] nccl_net_ofi_init:1444 NCCL WARN NET/OFI Couldn't open CQ. RC:
 
 @pytest.mark.parametrize(("log", "name"), [
     (SEGMENT, "nccl-shared-memory-peer"),
-    (f"NCCL WARN Error: failed to extend /dev/shm/nccl-a1, error: No space left on device\n{SEGMENT}", "nccl-shared-memory"),
+    (f"Error: failed to extend /dev/shm/nccl-a1, error: No space left\n{SEGMENT}", "nccl-shared-memory"),
     (OFI, "nccl-plugin"),
     (f"n1:5:9 [0] NCCL INFO NET/OFI Selected Provider is efa\n{OFI}", "nccl-efa"),
 ])  # fmt: skip
