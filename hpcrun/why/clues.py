@@ -31,11 +31,13 @@ class Match:
         groups: The named groups of the clue's regular expressions.
         evidence: The line that matches.
         line: The log, and the index of the matching line; None for a match outside logs.
+        first: The index of the first matching line of that log, or of the exception's first line; -1 outside logs.
     """
 
     groups: dict[str, str]
     evidence: Evidence
     line: tuple[str, int] | None = None
+    first: int = -1
 
 
 @frozen
@@ -88,7 +90,7 @@ def _match_exception(kind: str, facts: JobFacts) -> Match | None:
     advice = advice or advise_on_exception(error.error)
     operation = f"the operation {error.operation} failed" if error.operation else ""
     groups["advice"] = "".join(f"{part}; " for part in (_describe_code(error), advice, operation) if part)
-    return Match(groups, Evidence(log.name, log.line(error.last)), (log.name, error.last))
+    return Match(groups, Evidence(log.name, log.line(error.last)), (log.name, error.last), error.first)
 
 
 def _describe_code(error: PythonError) -> str:
@@ -108,12 +110,12 @@ def _search_logs(clue: dict[str, Any], texts: Sequence[LogText], groups: dict[st
     """Return the last match of a clue's pattern in the first log that contains a match, if its context is right."""
     pattern = clue["log"]
     for text in texts:
-        match = None
         if pattern not in text.patterns:
             continue
-        for match in compile_pattern(pattern).finditer(text.text):  # noqa: B007
-            pass
-        if match and _has_context(clue, texts):
+        first_match = match = None
+        for match in compile_pattern(pattern).finditer(text.text):
+            first_match = first_match or match
+        if first_match and match and _has_context(clue, texts):
             index = text.log.line_number(match)
             evidence = Evidence(text.log.name, text.log.line(index))
             named_groups = {name: re.sub(r"\s*\n\s*", " ", value) for name, value in match.groupdict("").items()}
@@ -126,7 +128,8 @@ def _search_logs(clue: dict[str, Any], texts: Sequence[LogText], groups: dict[st
                 named_groups["advice"] = _describe_advice(named_groups["error"])
             if "remedy" in named_groups:
                 named_groups["remedy"] = f"{remedy}; " if (remedy := advise(named_groups["error"])) else ""
-            return Match({**groups, **named_groups}, evidence, (text.log.name, index))
+            first = text.log.line_number(first_match)
+            return Match({**groups, **named_groups}, evidence, (text.log.name, index), first)
     return None
 
 

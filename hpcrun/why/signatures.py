@@ -20,6 +20,8 @@ An entry of a table has
 - ``root = true``: listed before the last exception, because this cause leads to many exceptions;
 - ``hang = true``: listed first if the job reached its time limit, as the cause of the timeout, unless the program made
   progress after the message;
+- ``consequence = true``: what remains of another failure, such as a connection to a rank that ended, or a launcher's
+  report: listed after all other causes, and after a general one that an earlier line of the log names;
 - ``hint = true``: listed after all other causes, because it is often harmless or a consequence;
 - ``change``: the value of the request to change: ``time``, ``memory`` or ``exclude`` (`hpcrun.why.proposal`);
 - ``always = true``: also searched for in jobs that run or completed.
@@ -92,6 +94,7 @@ class Signature:
     brief: str = ""
     general: bool = False
     root: bool = False
+    consequence: bool = False
     hint: bool = False
     hang: bool = False
     always: bool = False
@@ -102,6 +105,11 @@ class Signature:
         """The regular expressions for logs in the signature's clues; empty if one of the clues needs no log."""
         patterns = frozenset(clue["log"] for clue in self.clues if "log" in clue)
         return patterns if all("log" in clue for clue in self.clues) else frozenset()
+
+    @property
+    def quotes(self) -> bool:
+        """Whether the signature matches any message of a kind, and only tells what that message means."""
+        return "{meaning}" in self.fix
 
     def matches(self, facts: JobFacts, texts: Sequence[LogText] = ()) -> list[Match]:
         """Return the match of the first clue that holds; if it is a job state, also the first match in a log."""
