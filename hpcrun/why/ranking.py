@@ -12,14 +12,17 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from hpcrun.why.signatures import LogText, find_patterns, find_signatures, load_table
+from hpcrun.why.clues import LogText
+from hpcrun.why.consequences import LAUNCHER_LINE, is_in_exception, put_consequences_last
+from hpcrun.why.signatures import find_patterns, find_signatures, load_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hpcrun.why.clues import Match
     from hpcrun.why.evidence import Evidence
     from hpcrun.why.job_facts import JobFacts
-    from hpcrun.why.signatures import Diagnosis, Match, Signature
+    from hpcrun.why.signatures import Diagnosis, Signature
 
 RELATED_LINES = 1
 """Maximum number of ordinary lines between a message and a later exception that it may have caused."""
@@ -47,7 +50,6 @@ _SEVERE_ERROR = re.compile(r"^\S+ \S+: [EF] |^[EF]\d{4} |\[[EF][ \d]")
 _ERROR_WORD = re.compile(
     r"(?i)error|fail|terminat|abort|cannot|unable|exception|\bnot?\b|could|denied|unknown|invalid|^\W*$"
 )
-_LAUNCHER_LINE = re.compile(r"(?:\[\S+\]<\w+>:)?(?:slurmstepd|srun|\[mpiexec@|mpi(?:run|exec)\b|=>> PBS)")
 _SHELL_TOOL_LINE = re.compile(r"(?:cp|mv|rm|cat|tar|ls|ln|mkdir|rmdir|gzip|zip|rsync|head|tail|grep|sed|awk): ")
 _ABORTED_PROGRAM = ("terminate called after throwing an instance of ",)
 _PROGRESS = re.compile(
@@ -76,7 +78,7 @@ def find_diagnoses(name: str, facts: JobFacts, *, is_healthy: bool = False) -> l
     specific_candidates = [(s, matches) for s, matches in candidates if not _is_no_cause(matches, facts)]
     survived_candidates = [pair for pair in candidates if pair not in specific_candidates]
     specific_candidates.sort(
-        key=lambda pair: not (pair[0].root or _is_decisive(pair[1], facts) or _is_in_exception(pair[1], facts))
+        key=lambda pair: not (pair[0].root or _is_decisive(pair[1], facts) or is_in_exception(pair[1], facts))
     )
     has_only_earlier_messages = bool(specific_candidates) and all(
         not (s.root or _is_decisive(matches, facts))
@@ -84,7 +86,7 @@ def find_diagnoses(name: str, facts: JobFacts, *, is_healthy: bool = False) -> l
         for s, matches in specific_candidates
     )
     if has_only_earlier_messages or (
-        _hung_after_exception(facts) and not any(_is_in_exception(matches, facts) for _, matches in candidates)
+        _hung_after_exception(facts) and not any(is_in_exception(matches, facts) for _, matches in candidates)
     ):
         specific_candidates = [*_find_own_exception(name, facts), *specific_candidates]
     hang_candidates = [
@@ -93,9 +95,9 @@ def find_diagnoses(name: str, facts: JobFacts, *, is_healthy: bool = False) -> l
     general_candidates = [(s, matches) for s, matches in matched_signatures if s.general]
     general_candidates.sort(key=lambda pair: _is_no_cause(pair[1], facts))
     specific_candidates = [*hang_candidates, *[pair for pair in specific_candidates if pair not in hang_candidates]]
-    ranked_candidates = specific_candidates or (
-        [] if is_healthy else [pair for pair in general_candidates if not _is_no_cause(pair[1], facts)][:1]
-    )
+    likely_general_candidates = [pair for pair in general_candidates if not _is_no_cause(pair[1], facts)]
+    ranked_candidates = specific_candidates or ([] if is_healthy else likely_general_candidates[:1])
+    ranked_candidates = put_consequences_last(ranked_candidates, likely_general_candidates, facts)
     ranked_candidates = ranked_candidates or survived_candidates or general_candidates[:1]
     diagnoses: dict[Evidence, Diagnosis] = {}
     for signature, matches in [*ranked_candidates, *[(s, matches) for s, matches in matched_signatures if s.hint]]:
@@ -116,7 +118,7 @@ def _find_matches(
         for log in facts.logs
     ]
     matching_patterns = frozenset[str]().union(*(text.patterns for text in texts))
-    is_found = False
+    is_found = has_consequence = False
     for signature in find_signatures(name, matching_patterns):
         if (is_healthy and not signature.always) or (signature.general and is_found and not signature.hang):
             continue
@@ -125,7 +127,9 @@ def _find_matches(
             signature.general and signature.log_patterns and _is_ignored(found_matches[-1], facts)
         ):
             matched_signatures.append((signature, found_matches))
-            is_found = is_found or not (signature.hint or _is_no_cause(found_matches, facts))
+            has_consequence = has_consequence or signature.consequence
+            is_cause = not (signature.hint or signature.consequence or (signature.general and has_consequence))
+            is_found = is_found or (is_cause and not _is_no_cause(found_matches, facts))
     return matched_signatures
 
 
@@ -203,7 +207,7 @@ def _hung_after_exception(facts: JobFacts) -> bool:
     if facts.state not in ENDED_BY_LIMIT or error is None or error.kind != "own" or error.late:
         return False
     log = next(log for log in facts.logs if log.name == error.log)
-    lines_after = [line for line in log.lines[error.last + 1 :] if line.strip() and not _LAUNCHER_LINE.match(line)]
+    lines_after = [line for line in log.lines[error.last + 1 :] if line.strip() and not LAUNCHER_LINE.match(line)]
     return len(lines_after) <= MAX_LINES_WHILE_WAITING and not _shows_progress(lines_after)
 
 
@@ -219,13 +223,6 @@ def _shows_progress(lines: Iterable[str]) -> bool:
     """Return whether lines of a log show progress of the program."""
     steps = (line for line in lines if _PROGRESS.search(line))
     return len(list(islice(steps, MIN_PROGRESS_LINES))) == MIN_PROGRESS_LINES
-
-
-def _is_in_exception(matches: Sequence[Match], facts: JobFacts) -> bool:
-    """Return whether any of the matches is within the text of the last exception."""
-    error = facts.python_error
-    lines = [match.line for match in matches if match.line and not _LAUNCHER_LINE.match(match.evidence.line)]
-    return error is not None and any(log == error.log and error.first <= n <= error.end for log, n in lines)
 
 
 def _is_earlier(match: Match, facts: JobFacts) -> bool:

@@ -9,7 +9,8 @@ An entry of a table has
   script has not started, ``gpus = true`` that the job requested GPUs, ``disk_full = true`` that the file system of the
   run directory is full, so that the end of a log may be missing, ``exception`` is the kind of exception that ended the
   program (``own``, ``peer``, ``wrapper`` or ``ignored``: `hpcrun.why.python_error.PythonError.kind`), and ``log`` is a
-  regular expression that is searched for in the ends of the logs;
+  regular expression that is searched for in the ends of the logs. ``with`` and ``without`` are the context of ``log``:
+  regular expressions that these logs must, or must not, contain elsewhere, if a message has several causes;
 - ``summary`` and ``fix``: the cause, and the solution. Names in braces, such as ``{job_id}``, are replaced by facts of
   the job (`hpcrun.why.job_facts.JobFacts.template_values`), and by the named groups of the clue. ``{advice}`` (in
   brackets) and ``{remedy}`` (at the beginning of a sentence) are the advice on the exception in the group ``error``;
@@ -20,6 +21,8 @@ An entry of a table has
 - ``root = true``: listed before the last exception, because this cause leads to many exceptions;
 - ``hang = true``: listed first if the job reached its time limit, as the cause of the timeout, unless the program made
   progress after the message;
+- ``consequence = true``: what remains of another failure, such as a connection to a rank that ended, or a launcher's
+  report: listed after all other causes, and after a general one that an earlier line of the log names;
 - ``hint = true``: listed after all other causes, because it is often harmless or a consequence;
 - ``change``: the value of the request to change: ``time``, ``memory`` or ``exclude`` (`hpcrun.why.proposal`);
 - ``always = true``: also searched for in jobs that run or completed.
@@ -37,24 +40,19 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.frozen import frozen
 from hpcrun.secrets import mask
-from hpcrun.why.changed_names import describe_change
-from hpcrun.why.code_details import describe, describe_argument, describe_library
-from hpcrun.why.evidence import Evidence
-from hpcrun.why.exception_advice import advise
+from hpcrun.why.clues import match_clue
 from hpcrun.why.exception_text import is_instruction
-from hpcrun.why.literals import compile_pattern, may_match
+from hpcrun.why.literals import may_match
 from hpcrun.why.message_advice import advise as advise_on_message
-from hpcrun.why.message_advice import advise_on_exception
-from hpcrun.why.sentences import complete, fill
+from hpcrun.why.sentences import fill
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hpcrun.why.clues import LogText, Match
+    from hpcrun.why.evidence import Evidence
     from hpcrun.why.job_facts import JobFacts
-    from hpcrun.why.log_end import Log
-    from hpcrun.why.python_error import PythonError
 
-_TASK = re.compile(r"/task:(\d+)")
 JOB_SPECIFIC_VALUES = ("job_id", "run_dir", "host")
 """Values that differ between jobs with the same diagnosis."""
 
@@ -87,36 +85,6 @@ class Diagnosis:
 
 
 @frozen
-class Match:
-    """A match of a clue of a signature in a job.
-
-    Attributes:
-        groups: The named groups of the clue's regular expressions.
-        evidence: The line that matches.
-        line: The log, and the index of the matching line; None for a match outside logs.
-    """
-
-    groups: dict[str, str]
-    evidence: Evidence
-    line: tuple[str, int] | None = None
-
-
-@frozen
-class LogText:
-    """The text of a log to search.
-
-    Attributes:
-        log: The log.
-        text: The text of the log, with or without harmless warnings.
-        patterns: The regular expressions that may match this text.
-    """
-
-    log: Log
-    text: str
-    patterns: frozenset[str]
-
-
-@frozen
 class Signature:
     """An entry of a table; see the module docstring."""
 
@@ -127,6 +95,7 @@ class Signature:
     brief: str = ""
     general: bool = False
     root: bool = False
+    consequence: bool = False
     hint: bool = False
     hang: bool = False
     always: bool = False
@@ -138,10 +107,15 @@ class Signature:
         patterns = frozenset(clue["log"] for clue in self.clues if "log" in clue)
         return patterns if all("log" in clue for clue in self.clues) else frozenset()
 
+    @property
+    def quotes(self) -> bool:
+        """Whether the signature matches any message of a kind, and only tells what that message means."""
+        return "{meaning}" in self.fix
+
     def matches(self, facts: JobFacts, texts: Sequence[LogText] = ()) -> list[Match]:
         """Return the match of the first clue that holds; if it is a job state, also the first match in a log."""
         candidates = (clue for clue in self.clues if "log" not in clue or _may_match(clue["log"], texts))
-        matches = (match for clue in candidates if (match := _match_clue(clue, facts, texts)))
+        matches = (match for clue in candidates if (match := match_clue(clue, facts, texts)))
         first_match = next(matches, None)
         if first_match is None:
             return []
@@ -195,62 +169,6 @@ def describe_reason(reason: str) -> str:
     return f"{reason_code(reason)} ({description})" if description else reason
 
 
-def _match_clue(clue: dict[str, Any], facts: JobFacts, texts: Sequence[LogText]) -> Match | None:
-    """Return the match of a clue if all its conditions hold; else None."""
-    groups: dict[str, str] = {}
-    for key in ("state", "reason", "cancelled_by", "scheduler", "launcher"):
-        if key in clue:
-            if not (match := re.fullmatch(clue[key], getattr(facts, key))):
-                return None
-            groups |= match.groupdict("")
-    if "exit_code" in clue and facts.exit_code not in clue["exit_code"]:
-        return None
-    if any(key in clue and getattr(facts, key) is not clue[key] for key in ("started", "disk_full", "gpus")):
-        return None
-    if "exception" in clue:
-        return _match_exception(clue["exception"], facts)
-    if "log" in clue:
-        found = _search_logs(clue["log"], texts, groups)
-        return _add_change(found, facts) if found and "change" in found.groups else found
-    return Match(groups, facts.disk_full_evidence if "disk_full" in clue else facts.scheduler_report)
-
-
-def _add_change(match: Match, facts: JobFacts) -> Match | None:
-    """Add what a library's release changed to the match of a message about a missing name; None if it is unknown."""
-    error = facts.python_error
-    is_within = error and match.line and match.line[0] == error.log and error.first <= match.line[1] <= error.end
-    groups = describe_change(match.groups["error"], error if is_within else None)
-    return Match({**match.groups, **groups}, match.evidence, match.line) if groups else None
-
-
-def _match_exception(kind: str, facts: JobFacts) -> Match | None:
-    error = facts.python_error
-    if error is None or error.kind != kind:
-        return None
-    log = next(log for log in facts.logs if log.name == error.log)
-    groups = {"error": error.error, "file": error.file, "number": error.number}
-    groups["cause"] = f", caused by {error.cause}" if error.cause else ""
-    groups["code"] = f", in `{error.code}`" if error.code else ""
-    if error.library:
-        groups["code"] += f", by {error.library}"
-    if error.cause_place:
-        groups["code"] += f"; its cause at {error.cause_place}"
-    advice = advise(error.error, error.cause, error.raised_in, error.code, error.hint)
-    advice = advice or advise_on_exception(error.error)
-    operation = f"the operation {error.operation} failed" if error.operation else ""
-    groups["advice"] = "".join(f"{part}; " for part in (_describe_code(error), advice, operation) if part)
-    return Match(groups, Evidence(log.name, log.line(error.last)), (log.name, error.last))
-
-
-def _describe_code(error: PythonError) -> str:
-    """Return the part of a line of code that an exception is about; empty if it is unknown."""
-    details = describe(error.error, error.code, error.raised_in, error.file)
-    if details or not error.library:
-        return details
-    in_library = describe_library(error.error, error.raised_code, error.library)
-    return in_library or describe_argument(error.error, error.code)
-
-
 def _find_place(facts: JobFacts, match: Match) -> str:
     """Return the user's line of code of the exception that a line of a log belongs to; empty if there is none."""
     error = facts.python_error
@@ -261,35 +179,6 @@ def _find_place(facts: JobFacts, match: Match) -> str:
     is_within = is_within or error.error in match.evidence.line  # another rank raised the same exception
     place = f"{error.place}; its cause at {error.cause_place}" if error.cause_place else error.place
     return place if is_within and error.code else ""
-
-
-def _describe_advice(error: str) -> str:
-    return f" ({advice})" if (advice := advise(error)) else ""
-
-
-def _search_logs(pattern: str, texts: Sequence[LogText], groups: dict[str, str]) -> Match | None:
-    """Return the last match of a pattern in the first log that contains a match."""
-    for text in texts:
-        match = None
-        if pattern not in text.patterns:
-            continue
-        for match in compile_pattern(pattern).finditer(text.text):  # noqa: B007
-            pass
-        if match:
-            index = text.log.line_number(match)
-            evidence = Evidence(text.log.name, text.log.line(index))
-            named_groups = {name: re.sub(r"\s*\n\s*", " ", value) for name, value in match.groupdict("").items()}
-            if named_groups.get("what"):
-                named_groups["what"] = re.sub(r"\s*\n\s*", " ", complete(text.text, *match.span("what")))
-            if "task_list" in named_groups:
-                numbers = sorted({int(number) for number in _TASK.findall(named_groups["task_list"])})
-                named_groups["task_list"] = ", ".join(map(str, numbers))
-            if "advice" in named_groups:
-                named_groups["advice"] = _describe_advice(named_groups["error"])
-            if "remedy" in named_groups:
-                named_groups["remedy"] = f"{remedy}; " if (remedy := advise(named_groups["error"])) else ""
-            return Match({**groups, **named_groups}, evidence, (text.log.name, index))
-    return None
 
 
 def _find_instruction(facts: JobFacts, match: Match) -> str:

@@ -158,3 +158,61 @@ def test_a_job_on_cpus_is_not_told_that_it_sees_no_gpu(recorded, gpus, name):
     log = "2024-04-04 10:56:25.510348: W tensorflow/x.cc:2251] Cannot dlopen some GPU libraries. Please install them.\n"
     run = recorded.job("COMPLETED", exit_code=0, logs={"12_0_log.err": log}, resources={"gpus_per_node": gpus})
     assert explain(run).diagnosis.name == name
+
+
+SEGMENT = "NCCL WARN Error: failed to open /dev/shm/nccl-a1, error: No such file or directory (2)\n"
+OFI = "n1:5:9 [0] nccl_net_ofi_init:1444 NCCL WARN NET/OFI Couldn't open CQ. RC: -22, ERROR: Invalid argument\n"
+
+
+@pytest.mark.parametrize(("log", "name"), [
+    (SEGMENT, "nccl-shared-memory-peer"),
+    (f"Error: failed to extend /dev/shm/nccl-a1, error: No space left\n{SEGMENT}", "nccl-shared-memory"),
+    (OFI, "nccl-plugin"),
+    (f"n1:5:9 [0] NCCL INFO NET/OFI Selected Provider is efa\n{OFI}", "nccl-efa"),
+])  # fmt: skip
+def test_lines_around_a_message_decide_between_its_causes(recorded, log, name):
+    explanation = explain(recorded.job("FAILED", exit_code=1, logs={"12_0_log.err": log}))
+    assert explanation.diagnosis.name == name
+
+
+@pytest.mark.parametrize(("launcher", "name"), [("srun", "wrong-mpi-type"), ("mpiexec", "wrong-launcher")])
+def test_the_launcher_decides_why_ranks_do_not_find_each_other(recorded, launcher, name):
+    log = "error: MPI started 1 rank where the job has 2: site a, launcher x, MPI library MPICH 5.0.2\n"
+    explanation = explain(recorded.job("FAILED", exit_code=2, logs={"12_0_log.err": log}, launcher=launcher))
+    assert [explanation.diagnosis.name, *(other.name for other in explanation.others)] == [name]
+
+
+LOST_PEER = """[1612349.678901] [n2:4242 :0]  sock.c:344  UCX  ERROR recv(fd=63) failed: Connection reset by peer
+[n2:4242] pml_ucx.c:419  Error: ucp_ep_create(proc=0) failed: Endpoint is not connected
+[n2:4242] *** An error occurred in MPI_Recv
+"""
+OFI_POLL = """Abort(1007228687) on node 1 (rank 1 in comm 0): Fatal error in PMPI_Recv: Other MPI error, error stack:
+MPIDI_OFI_handle_cq_error(1042): OFI poll failed (ofi_events.c:1042:MPIDI_OFI_handle_cq_error:Connection reset by peer)
+"""
+QUOTA = "cp: error writing 'a': Disk quota exceeded\n"
+ABORT = """MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD
+with errorcode 1.
+"""
+
+
+@pytest.mark.parametrize("lost", [LOST_PEER, OFI_POLL], ids=["ucx", "ofi"])
+@pytest.mark.parametrize(
+    ("log", "name"), [(OWN, "traceback"), (QUOTA, "quota"), ("", None)], ids=["own", "quota", "none"]
+)
+def test_a_lost_connection_is_the_cause_only_without_another_one(recorded, lost, log, name):
+    explanation = explain(recorded.job("FAILED", exit_code=1, logs={"12_0_log.err": log + lost}))
+    assert explanation.diagnosis.name == (name or {LOST_PEER: "ucx-peer-closed", OFI_POLL: "fabric-error"}[lost])
+
+
+def test_an_exception_after_a_lost_connection_is_its_consequence(recorded):
+    log = LOST_PEER + OWN.replace(
+        "ValueError: sample 17 has no label", "mpi4py.MPI.Exception: MPI_ERR_OTHER: known error"
+    )
+    explanation = explain(recorded.job("FAILED", exit_code=1, logs={"12_0_log.err": log}))
+    assert explanation.diagnosis.name == "ucx-peer-closed"
+
+
+def test_a_report_of_the_launcher_follows_the_error_before_it(recorded):
+    log = f"ValueError: sample 17 has no label\n{ABORT}"
+    explanation = explain(recorded.job("FAILED", exit_code=1, logs={"12_0_log.err": log}, launcher="mpirun"))
+    assert explanation.diagnosis.name == "exception-without-traceback"
