@@ -23,6 +23,9 @@ MAX_HEADLINE = 320
 MAX_ONE_LINE = 160
 """Maximum number of characters of instructions that are one line, two lines of a terminal."""
 
+SAME_START = 12
+"""Number of characters that two lines of the same logger begin with, which are then two messages."""
+
 _OPENING, _CLOSING = "([{", ")]}"
 _EMPTY = "\0"
 _EMPTY_BRACKETS = re.compile(r" ?\(\0(?: \0)*\)")
@@ -57,6 +60,8 @@ def complete(text: str, start: int, end: int) -> str:
     for following in text[end + 1 : end + 1 + MAX_MESSAGE_LENGTH].split("\n")[: MAX_LINES - 1]:
         word = following.lstrip()
         if len(line) < MIN_WRAPPED_LENGTH or _END.search(line.rstrip()) or _NO_CONTINUATION.match(word or " "):
+            break
+        if following.startswith(line[:SAME_START]):
             break
         if len(following) - len(word) != indent or not (word[0].islower() or len(line) > len(following)):
             break
