@@ -31,6 +31,7 @@ _EMPTY = "\0"
 _EMPTY_BRACKETS = re.compile(r" ?\(\0(?: \0)*\)")
 _EMPTY_WORD = re.compile(r" \0(?=[ ,;:.)\0]|\Z)")
 _SENTENCE_END = re.compile(r"(?<=[a-z)][.!?])(?: |$)")
+_TEXT = re.compile(r"(?!File \"|Traceback )[A-Za-z'\"`].{4}")
 _END = re.compile(r"[.!?:;)}\]\"'`]$")
 _NO_CONTINUATION = re.compile(
     r"[^A-Za-z`'\"(]|(?:srun|slurmstepd|mpi\w+|prterun|Traceback|File|at|in|from)\b|\w*(?:Error|Exception)\b"
@@ -69,6 +70,17 @@ def complete(text: str, start: int, end: int) -> str:
             return f"{message.rstrip()} {word[: sentence_end.start()]}"
         message, line = f"{message.rstrip()} {word.rstrip()}", following
     return message
+
+
+def read_on(text: str, end: int) -> str:
+    """Return the line after a message that ends with a colon; empty if it is no text.
+
+    Args:
+        text: The text of a log.
+        end: The position after the message.
+    """
+    following = text[end + 1 :].partition("\n")[0].strip() if text[end : end + 1] == "\n" else ""
+    return f" {following}" if _TEXT.match(following) else ""
 
 
 def shorten(text: str) -> str:

@@ -43,7 +43,7 @@ from hpcrun.why.exception_text import is_instruction
 from hpcrun.why.literals import compile_pattern, may_match
 from hpcrun.why.message_advice import advise as advise_on_message
 from hpcrun.why.message_advice import advise_on_exception
-from hpcrun.why.sentences import complete, fill
+from hpcrun.why.sentences import complete, fill, read_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -270,6 +270,8 @@ def _search_logs(pattern: str, texts: Sequence[LogText], groups: dict[str, str])
             named_groups = {name: re.sub(r"\s*\n\s*", " ", value) for name, value in match.groupdict("").items()}
             if named_groups.get("what"):
                 named_groups["what"] = re.sub(r"\s*\n\s*", " ", complete(text.text, *match.span("what")))
+            if named_groups.get("error", "").endswith(":"):
+                named_groups["error"] += read_on(text.text, match.end("error"))
             if "task_list" in named_groups:
                 numbers = sorted({int(number) for number in _TASK.findall(named_groups["task_list"])})
                 named_groups["task_list"] = ", ".join(map(str, numbers))

@@ -265,7 +265,7 @@ def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
         is_unfinished = message.rstrip().endswith((":", ",", " got")) and index + 1 < len(lines)
         next_line = lines[index + 1].strip() if is_unfinished else ""
         is_text = _TEXT_START.match(next_line) and not _starts_traceback(next_line)
-        if is_text and len(message) > MAX_MESSAGE_CHARACTERS // 2:  # so that the end of the sentence is not cut off
+        if is_text and len(message) + len(next_line) > MAX_MESSAGE_CHARACTERS:  # keep the end of the sentence
             return f"{message[: MAX_MESSAGE_CHARACTERS // 2].strip()} ... {next_line}", index
         return f"{message.strip()} {next_line}" if is_text else message.strip(), index
     for end_index in range(index + 1, min(index + 80, len(lines))):
