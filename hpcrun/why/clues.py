@@ -12,7 +12,7 @@ from hpcrun.why.evidence import Evidence
 from hpcrun.why.exception_advice import advise
 from hpcrun.why.literals import compile_pattern
 from hpcrun.why.message_advice import advise_on_exception
-from hpcrun.why.sentences import complete
+from hpcrun.why.sentences import complete, read_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,6 +131,8 @@ def _search_logs(clue: dict[str, Any], texts: Sequence[LogText], groups: dict[st
             named_groups = {name: re.sub(r"\s*\n\s*", " ", value) for name, value in match.groupdict("").items()}
             if named_groups.get("what"):
                 named_groups["what"] = re.sub(r"\s*\n\s*", " ", complete(text.text, *match.span("what")))
+            if named_groups.get("error", "").endswith(":"):
+                named_groups["error"] += read_on(text.text, match.end("error"))
             if "task_list" in named_groups:
                 numbers = sorted({int(number) for number in _TASK.findall(named_groups["task_list"])})
                 named_groups["task_list"] = ", ".join(map(str, numbers))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hpcrun.why.job_facts import JobFacts
     from hpcrun.why.signatures import Diagnosis
 
-CRASHES = frozenset({"rank-segfault", "segmentation-fault", "bus-error"})
+CRASHES = frozenset({"rank-segfault", "segmentation-fault", "bus-error", "process-segfault"})
 """Diagnoses of programs that leave no message, but perhaps a backtrace."""
 ENDED_WITHOUT_MESSAGE = frozenset({"aborted", "exit-reported", "rank-sigkill", "task-killed"})
 """Diagnoses from what a launcher says in stderr, while the program wrote its messages to stdout."""
@@ -63,7 +63,11 @@ def _name_crashed_library(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
     if not libraries:
         return diagnosis
     summary = f"{diagnosis.summary}; its backtrace begins in {', called by '.join(libraries)}"
-    return replace(diagnosis, summary=summary)
+    package = next((name.partition("/")[0] for name in libraries if "/" in name), "")
+    if not package:
+        return replace(diagnosis, summary=summary)
+    advice = f"another release of {package}, or one built with the MPI and CUDA of the job, may not crash"
+    return replace(diagnosis, summary=summary, fix=f"{advice}; {diagnosis.fix}")
 
 
 def _name_place(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:

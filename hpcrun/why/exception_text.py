@@ -79,6 +79,18 @@ def find_code(lines: Sequence[str], index: int, line_number: str, indent: str = 
     return code if len(code) <= MAX_CODE_CHARACTERS else f"{code[:MAX_CODE_CHARACTERS]} ..."
 
 
+def find_marked_code(lines: Sequence[str], index: int) -> tuple[str, str]:
+    """Return the number and text of the line of code that IPython marks with an arrow below a frame's heading.
+
+    Args:
+        lines: The log's lines.
+        index: The index of the log line that describes the frame.
+    """
+    matches = (_NOTEBOOK_CODE.match(line) for line in lines[index + 1 : index + 12])
+    match = next(filter(None, matches), None)
+    return (match["number"], match["code"].strip()[:MAX_CODE_CHARACTERS]) if match else ("", "")
+
+
 def find_condition(kind: str, lines: Sequence[str], frames: Sequence[tuple[str, str, str]]) -> str:
     """Return the line of code that explains an exception without a message; empty if there is none.
 

@@ -23,11 +23,15 @@ MAX_HEADLINE = 320
 MAX_ONE_LINE = 160
 """Maximum number of characters of instructions that are one line, two lines of a terminal."""
 
+SAME_START = 12
+"""Number of characters that two lines of the same logger begin with, which are then two messages."""
+
 _OPENING, _CLOSING = "([{", ")]}"
 _EMPTY = "\0"
 _EMPTY_BRACKETS = re.compile(r" ?\(\0(?: \0)*\)")
 _EMPTY_WORD = re.compile(r" \0(?=[ ,;:.)\0]|\Z)")
 _SENTENCE_END = re.compile(r"(?<=[a-z)][.!?])(?: |$)")
+_TEXT = re.compile(r"(?!File \"|Traceback )[A-Za-z'\"`].{4}")
 _END = re.compile(r"[.!?:;)}\]\"'`]$")
 _NO_CONTINUATION = re.compile(
     r"[^A-Za-z`'\"(]|(?:srun|slurmstepd|mpi\w+|prterun|Traceback|File|at|in|from)\b|\w*(?:Error|Exception)\b"
@@ -58,12 +62,25 @@ def complete(text: str, start: int, end: int) -> str:
         word = following.lstrip()
         if len(line) < MIN_WRAPPED_LENGTH or _END.search(line.rstrip()) or _NO_CONTINUATION.match(word or " "):
             break
+        if following.startswith(line[:SAME_START]):
+            break
         if len(following) - len(word) != indent or not (word[0].islower() or len(line) > len(following)):
             break
         if sentence_end := _SENTENCE_END.search(word):
             return f"{message.rstrip()} {word[: sentence_end.start()]}"
         message, line = f"{message.rstrip()} {word.rstrip()}", following
     return message
+
+
+def read_on(text: str, end: int) -> str:
+    """Return the line after a message that ends with a colon; empty if it is no text.
+
+    Args:
+        text: The text of a log.
+        end: The position after the message.
+    """
+    following = text[end + 1 :].partition("\n")[0].strip() if text[end : end + 1] == "\n" else ""
+    return f" {following}" if _TEXT.match(following) else ""
 
 
 def shorten(text: str) -> str:

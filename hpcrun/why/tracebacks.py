@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hpcrun.why.exception_text import find_code, find_condition, find_hint
+from hpcrun.why.exception_text import find_condition, find_hint
+from hpcrun.why.frames import FRAME, read_frame
 from hpcrun.why.python_error import PythonError
 
 if TYPE_CHECKING:
@@ -17,13 +18,6 @@ if TYPE_CHECKING:
 MAX_MESSAGE_CHARACTERS = 400
 
 _TRACEBACK_START = re.compile(r"^.{0,500}?Traceback \(most recent call last\)(?::(?: \(RANK \d+\))?\s*$| ─+╮$|$)")
-_FRAME = re.compile(
-    r"""^\s*(?:\|\ \s*|>\ )?File\ "(?P<file>[^"]+)",\ line\ (?P<number>\d+)  # >: loguru
-    |^│\ (?P<boxed>/\S+?):(?P<boxed_number>\d+)\ in\  # rich
-    |^(?:File\ (?P<notebook>[^\s":]+):|(?P<cell>Cell\ In\ ?\[\d+\]),\ line\ )(?P<line>\d+)  # IPython
-    """,
-    re.VERBOSE,
-)
 _GRAPH_FRAME = re.compile(
     r"""^\s+(?:File\ "(?P<file>[^"]+)",\ line\ (?P<number>\d+),\ in\ \S+
     |(?P<old_file>/\S+):(?P<old_number>\d+)\ \S+  # before TensorFlow 2.7
@@ -43,10 +37,13 @@ _ERROR = re.compile(
 )
 _RAISE_FROM = re.compile(r"^raise .* from \w+$")
 _SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
+_NAMED = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|OutOfMemory|Found|Exit): \S")
+"""Matches an exception that may end a traceback whose heading a log no longer has."""
 _GROUP_MARK = re.compile(r"^\s*[|+][-+| ]{0,60}")
 _CHAIN_SEPARATOR = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
 _LIBRARY_FILE = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python[\d.]+/|^<|/hpcrun/train/|/hpcrun/\w+\.py$|^[^/].*\.p(?:yx|xi)$|/bin/[^/]+$|/jobs?/_?entry"
+    r"|^[A-Z]:/.*/[Ll]ib/"
 )
 _THREAD_FAILED = re.compile(r"^StopIteration|Found: None$|\b(?:threads?|workers?|[Qq]ueue)\b")
 """Matches an exception of the main thread whose cause is a thread that failed."""
@@ -58,6 +55,8 @@ _DETAIL_LINE = re.compile(
 )
 _MESSAGE_CONTINUATION = re.compile(r"^(?:Exception encountered: |Layer '.*' expected|Original error was: )")
 """Matches the beginning of another paragraph of an exception's message."""
+_TEXT_START = re.compile(r"\w|\[[./]{1,3}\w")
+"""Matches the beginning of a line that continues a message, such as the source file of Gloo in brackets."""
 _VALIDATION_ERROR = re.compile(r"\b\d+ validation errors? for \S+\s*$")
 # a line without a marker neither begins a traceback nor joins two
 _TRACEBACK_MARKERS = ('File "', "Traceback (", "exception")
@@ -122,7 +121,7 @@ def _parse(log: Log) -> list[PythonError]:
             continue
         if link := _CHAIN_SEPARATOR.match(_GROUP_MARK.sub("", line)):
             chain_separator = link[0] if errors else ""
-        if not (_starts_traceback(line) or _FRAME.match(line)):
+        if not (_starts_traceback(line) or FRAME.match(line)):
             index += 1
             continue
         error = _parse_one(log.name, lines, index)
@@ -174,17 +173,15 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
     limit = min(start + 600, len(lines))
     for index in range(start + has_heading, limit):
         line = _GROUP_MARK.sub("", lines[index].removeprefix(indent))
-        if frame := _FRAME.match(line):
-            file, boxed, cell = frame["file"], frame["boxed"], frame["notebook"] or frame["cell"]
-            number = frame["number"] or frame["boxed_number"] or frame["line"]
-            frames.append((file or boxed or cell, number, find_code(lines, index, number, indent)))
+        if frame := FRAME.match(line):
+            frames.append(read_frame(frame, lines, index, indent))
             continue
         if not line.strip() or line[:1].isspace() or line.startswith(_BOX_CHARACTERS):
             continue
         if _starts_traceback(line):
             return None
         match = _ERROR.match(line)
-        if not match or not frames or not (has_heading or _SYNTAX.match(line)):
+        if not match or not frames or not (has_heading or _ends_cut_traceback(line, frames[-1][2])):
             if has_heading and frames and not match:
                 continue  # output of other ranks between the lines
             return None
@@ -228,13 +225,18 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
 
 def _find_program(lines: Sequence[str]) -> str:
     """Return the file of the first frame of a traceback that is the user's script; empty if there is none."""
-    frames = (_FRAME.match(_GROUP_MARK.sub("", line)) for line in lines if line.endswith("in <module>"))
+    frames = (FRAME.match(_GROUP_MARK.sub("", line)) for line in lines if line.endswith("in <module>"))
     files = (frame["file"] for frame in frames if frame and frame["file"])
     return next((file for file in files if not _LIBRARY_FILE.search(file)), "")
 
 
 def _starts_traceback(line: str) -> bool:
     return "Traceback (" in line and bool(_TRACEBACK_START.match(line))
+
+
+def _ends_cut_traceback(line: str, code: str) -> bool:
+    """Return whether a line names the exception of a traceback without a heading, which quotes code at its end."""
+    return bool(_SYNTAX.match(line) or (code and _NAMED.match(line)))
 
 
 def _is_reported_as_ignored(lines: list[str], last: int) -> bool:
@@ -262,7 +264,9 @@ def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
             return f"{message.strip()}: {_find_invalid_value(lines, index)}", index
         is_unfinished = message.rstrip().endswith((":", ",", " got")) and index + 1 < len(lines)
         next_line = lines[index + 1].strip() if is_unfinished else ""
-        is_text = next_line[:1].isalnum() and not _starts_traceback(next_line)
+        is_text = _TEXT_START.match(next_line) and not _starts_traceback(next_line)
+        if is_text and len(message) + len(next_line) > MAX_MESSAGE_CHARACTERS:  # keep the end of the sentence
+            return f"{message[: MAX_MESSAGE_CHARACTERS // 2].strip()} ... {next_line}", index
         return f"{message.strip()} {next_line}" if is_text else message.strip(), index
     for end_index in range(index + 1, min(index + 80, len(lines))):
         line = _GROUP_MARK.sub("", lines[end_index]).strip()
