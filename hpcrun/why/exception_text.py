@@ -68,7 +68,7 @@ def find_code(lines: Sequence[str], index: int, line_number: str, indent: str = 
             (match["code"].replace("│", "").strip() for match in matches if match and match["number"] == line_number),
             "",
         )
-    elif "File" in head[:12] and index + 1 < len(lines):
+    elif 'File "' in head[:12] and index + 1 < len(lines):
         next_line = lines[index + 1].removeprefix(indent)
         depth = len(head) - len(head.lstrip())
         is_code = next_line[: depth + 1].isspace() and not next_line.lstrip().startswith(('File "', "[Previous"))

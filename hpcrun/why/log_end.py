@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import textwrap
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hpcrun.frozen import frozen
 from hpcrun.jobs.run_secrets import mask_secrets
 from hpcrun.jobs.safe_reading import BadRecordError, open_regular_file
+from hpcrun.why.frames import indent_frames
 from hpcrun.why.interleaved import find_head, regroup
 from hpcrun.why.literals import condense
 
@@ -184,6 +186,10 @@ def _clean(lines: tuple[str, ...], text: str) -> tuple[tuple[str, ...], str, str
 
     Lines of other ranks within a traceback follow it; otherwise, the order of the lines remains.
     """
+    if text[:1] in {" ", ">", "\n"}:
+        text = _without_margin(text)
+    if text.startswith('File "') or '\nFile "' in text:
+        text = indent_frames(text)
     condensed_text = condense(text)
     if _PREFIX_START.search(condensed_text):
         text = "\n".join([_RANK_PREFIX.sub("", line, count=1) for line in text.split("\n")])
@@ -203,6 +209,18 @@ def _clean(lines: tuple[str, ...], text: str) -> tuple[tuple[str, ...], str, str
         text = _unwrap_messages(text)
         condensed_text = condense(text)
     return lines, text, condensed_text
+
+
+def _without_margin(text: str) -> str:
+    """Return a text without the spaces or quotation marks that all its lines begin with, as a report quotes a log.
+
+    The end of a stack of HDF5, whose lines are numbered with #, keeps its spaces.
+    """
+    lines = text.split("\n")
+    if all(line.startswith(">") for line in lines if line.strip()):
+        return "\n".join([line.removeprefix(">").removeprefix(" ") for line in lines])
+    is_quoted = not text.lstrip().startswith("#") and all(line.startswith(" ") for line in lines if line)
+    return textwrap.dedent(text) if is_quoted else text
 
 
 def _split_lines(text: str) -> str:

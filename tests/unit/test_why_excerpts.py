@@ -41,6 +41,17 @@ CUT = """  File "/home/u/train.py", line 9, in main
 """
 
 
+FLAT = "\n".join(line.strip() for line in CUT.splitlines()) + "\n"
+KERNEL = """KeyError                                  Traceback (most recent call last)
+/tmp/ipykernel_103/2689077115.py in <module>
+---> 32 train()
+
+/env/lib/python3.8/site-packages/frob/core.py in frob(self, name)
+--> 787     raise KeyError(name)
+
+"""
+
+
 def diagnose(recorded, log):
     return explain(recorded.job(exit_code=1, logs={"12_0_log.err": log})).diagnosis
 
@@ -49,6 +60,8 @@ def diagnose(recorded, log):
     (OLD_NOTEBOOK + "KeyError: 'lab'\n", "Cell In [12], line 3, in `model.frob(data[\"lab\"])`, by frob/core.py"),
     (HEADING + COLAB + "ValueError: odd\n", "Cell In [27], line 6, in `model = build(`, by frob/core.py"),
     (WINDOWS + "ValueError: odd\n", "C:/Users/me/train.py, line 22, in `model.frob(x)`, by frob/core.py"),
+    (f"Traceback (most recent call last):\n{FLAT}ValueError: odd\n", "/home/u/train.py, line 9, in `model.frob(x)`"),
+    (KERNEL + "KeyError: 'lab'\n", "a cell of the notebook, line 32, in `train()`, by frob/core.py"),
     (CUT + "ValueError: odd\n", "/home/u/train.py, line 9, in `model.frob(x)`, by frob/core.py"),
 ])  # fmt: skip
 def test_the_users_line_of_code_is_named(recorded, log, place):
@@ -74,6 +87,13 @@ def test_the_next_record_of_a_logger_does_not_continue_a_message():
     text += "E tensorflow/cuda_dnn.cc:352] could not destroy handle\n"
     end = text.index("\n")
     assert complete(text, 0, end) == text[:end]
+
+
+@pytest.mark.parametrize("margin", ["    ", "> "])
+def test_the_margin_of_a_quoted_log_is_left_out(recorded, margin):
+    log = "slurmstepd: error: Detected 1 oom_kill event in StepId=12.0. Some of the step tasks have been OOM Killed.\n"
+    quoted = "".join(f"{margin}{line}\n" for line in ["step 1", "srun: error: n1: task 0: Out Of Memory", log.strip()])
+    assert diagnose(recorded, quoted).name == "host-memory"
 
 
 def test_the_package_that_crashed_is_named(recorded):
