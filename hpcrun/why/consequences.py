@@ -37,6 +37,7 @@ def put_consequences_last(
         for s, matches in general_candidates
         if not (s.consequence or (s.quotes and is_general) or _is_network_exception(matches[-1]))
         and _precedes(matches[-1], consequences[0][1][-1])
+        and not _continues(consequences[0][1][-1], matches[-1], facts)
     ]
     return [*earlier_candidates[:1], *consequences]
 
@@ -61,6 +62,13 @@ def _is_network_exception(match: Match) -> bool:
 def _precedes(match: Match, other: Match) -> bool:
     """Return whether the first line of a match is before that of another match in the same log."""
     return bool(match.line and other.line and match.line[0] == other.line[0] and match.first < other.first)
+
+
+def _continues(match: Match, other: Match, facts: JobFacts) -> bool:
+    """Return whether the line of a match continues the line of another match, which ends with a colon."""
+    if not (match.line and other.line and match.line == (other.line[0], other.line[1] + 1)):
+        return False
+    return any(log.lines[other.line[1]].rstrip().endswith(":") for log in facts.logs if log.name == other.line[0])
 
 
 def is_in_exception(matches: Sequence[Match], facts: JobFacts) -> bool:
