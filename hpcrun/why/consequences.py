@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 LAUNCHER_LINE = re.compile(r"(?:\[\S+\]<\w+>:)?(?:slurmstepd|srun|\[mpiexec@|mpi(?:run|exec)\b|=>> PBS)")
 _EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b: ")
-_NETWORK_EXCEPTION = re.compile(r"(?i)mpi|nccl|rccl|gloo|ucx|ofi\b|dist|horovod|connect|socket|timed? ?out|unavailable")
+_NETWORK_EXCEPTION = re.compile(
+    r"MPI|mpi4py|N[Cc]CL|nccl|R[Cc]CL|[Gg]loo|UC[XP]|ucp|\bOFI\b|DistBackend|DistNetwork|[Hh]orovod|[Cc]onnect|[Ss]ocket"
+    r"|[Tt]imed? ?out|UNAVAILABLE"
+)
 _MPI_EXCEPTION = re.compile(r"MPI|error stack")
 _MPI_STACK_LINE = re.compile(r"(?:Abort|\w+)\(\d+\)")
 
@@ -29,6 +32,7 @@ def put_consequences_last(
         (s, matches) for s, matches in candidates if s.consequence and not (s.hang or _is_raised(matches, facts))
     ]
     others = [pair for pair in candidates if pair not in consequences]
+    consequences.sort(key=lambda pair: pair[1][-1].first)
     if not consequences or others:
         return [*others, *consequences]
     is_general = consequences[0][0].general
