@@ -31,6 +31,10 @@ _NAME = re.compile(
     r"cannot import name '(?P<imported>\w+)' from (?:partially initialized module )?'(?P<source>[\w.]+)'"
     r"|module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'|No module named '(?P<missing>[\w.]+)'"
 )
+_OLD_NAME = re.compile(r"cannot import name '?(?P<imported>\w+)'?$|'module' object has no attribute '(?P<name>\w+)'")
+"""The wordings of Python 2, and of Python 3 before 3.7, which say nothing of the module."""
+
+_ALIASES = {"tf": "tensorflow", "np": "numpy", "pd": "pandas", "hvd": "horovod", "jnp": "jax.numpy", "nn": "torch.nn"}
 _ATTRIBUTE = re.compile(r"'(?P<type>[\w.]+)' (?:object )?has no attribute '(?P<name>\w+)'")
 _ARGUMENT = re.compile(
     r"(?:(?P<function>[\w.<>]+)\(\) )?got an unexpected keyword argument '(?P<name>\w+)'"
@@ -76,7 +80,9 @@ class ChangedName(NamedTuple):
             other = f"; with the installed one, {write}" if self.replacement or is_argument else ""
             older = f" ({package} needs it, or take an older {package})" if package else ""
             found = "; if pip list shows a newer one, another is found first (-x PYTHONPATH= -x PYTHONNOUSERSITE=1)"
-            return f"{self._install('>=')}{older}{other}{'' if self.library == 'python' else found}"
+            if self.library == "python":
+                return f"{self._install('>=')}{older}{other}"
+            return f"upgrade it: {self._install('>=')}{older}{other}{found}"
         if package and not self.replacement.startswith("> pip"):
             return f"upgrade {package}, which was written for an older {self.title}, or {self._install('<')}"
         upgrade = "; if a package uses it (the traceback's last file), upgrade that one" if package is None else ""
@@ -109,6 +115,8 @@ def find_change(error: str, code: str = "") -> ChangedName | None:
     if match := _NAME.search(error):
         full_name = match["missing"] or f"{match['source'] or match['module']}.{match['imported'] or match['name']}"
         return _find_name(full_name, is_module=bool(match["missing"]))
+    if match := _OLD_NAME.search(error):
+        return _find_name(_read_module(match, code), is_module=False)
     if match := _ARGUMENT.search(error):
         name = match["name"] or match["not_understood"] or match["unexpected"] or match["first"]
         return _find_argument(name, f"{match['function'] or match['layer'] or ''} {code}")
@@ -157,6 +165,15 @@ def _find_name(full_name: str, *, is_module: bool) -> ChangedName | None:
         if entry := tables.get((key, "names"), {}).get(candidate):
             return _make(entry, ".".join([library, *parts]) if key != "python" else ".".join(parts))
     return None
+
+
+def _read_module(match: re.Match[str], code: str) -> str:
+    """Return the full name that code takes from a module, where the message has its last part only."""
+    name = match["imported"] or match["name"]
+    pattern = rf"from ([\w.]+) import [^#]*\b{name}\b" if match["imported"] else rf"([\w.]+)\.{name}\b"
+    found = re.search(pattern, code)
+    first, dot, rest = found[1].partition(".") if found else ("", "", "")
+    return f"{_ALIASES.get(first, first)}{dot}{rest}.{name}"
 
 
 def _find_argument(name: str, context: str) -> ChangedName | None:

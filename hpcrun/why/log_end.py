@@ -46,7 +46,8 @@ _LABELS = (
 _WARNING = re.compile(
     r"""^(?:
         \d{4}-\d\d-\d\d[ ]\d\d:\d\d:\d\d\.\d+:[ ][WI][ ]  # TensorFlow, XLA
-            (?!.*(?:to[ ]create[ ]StreamExecutor|CUDA_ERROR_INVALID_DEVICE|OP_REQUIRES[ ]failed[ ]at[ ]xla_ops)).*
+            (?!.*(?:to[ ]create[ ]StreamExecutor|CUDA_ERROR_INVALID_DEVICE|OP_REQUIRES[ ]failed[ ]at[ ]xla_ops
+            |OP_REQUIRES[ ]failed[ ]at[ ].*OOM[ ]when[ ]allocating)).*
         |[WI][ ](?:tensorflow|external)/\S+[ ].*  # TensorFlow 1 before 1.4
         |(?:\d{4}-\d\d-\d\d[ ][\d:.]+:[ ]E|E\d{4})[ ].*(?:[ ]register[ ]cu\w+[ ]factory|failed[ ]call[ ]to[ ]cuInit).*
         |[WI]\d{4}[ ][\d:]+.*  # absl

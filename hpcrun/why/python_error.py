@@ -60,6 +60,7 @@ class PythonError:
         last: The index of the log line with the message.
         end: The index of the last log line of the message's paragraph.
         cause: The exception that caused this exception; empty if there is none.
+        in_handler: Whether a library raised it while it handled an earlier exception, as in a teardown.
         cause_place: The user's line of code that raised the cause, if this exception was only raised after it.
         hint: The advice in the message; empty if there is none.
         code: The user's line of code that raised the exception, as quoted by the traceback.
@@ -90,6 +91,7 @@ class PythonError:
     program: str = ""
     cause_place: str = ""
     aftermath: int | None = None
+    in_handler: bool = False
 
     @property
     def place(self) -> str:

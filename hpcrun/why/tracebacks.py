@@ -35,6 +35,8 @@ _ERROR = re.compile(
     r"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:(?!(?:ERROR|WARNING|INFO|DEBUG|CRITICAL|NOTE|WARN)\b)[A-Z_]\w*"
     r"|error|timeout|gaierror|herror|exception)(?:\(\w+\)(?=: <no detail))?)(?:: ?(?P<message>.*))?$"
 )
+_HANDLER = re.compile(r"\bin (?:reconciliate_processes|_?teardown|_?on_exception|_cleanup|_?clean_?up)$")
+"""Matches a frame of a function that a library calls after an exception."""
 _RAISE_FROM = re.compile(r"^raise .* from \w+$")
 _SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
 _NAMED = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|OutOfMemory|Found|Exit): \S")
@@ -139,7 +141,7 @@ def _parse(log: Log) -> list[PythonError]:
 
 def _join(first_error: PythonError, error: PythonError) -> PythonError:
     """Merge an exception of a chain with the exception that it caused."""
-    if first_error.kind == "own" and error.kind != "own":
+    if first_error.kind == "own" and (error.kind != "own" or error.in_handler):
         # such as a KeyboardInterrupt while a handler of the first exception waited
         return replace(first_error, end=error.end)
     root = first_error.cause or first_error.error
@@ -219,6 +221,7 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
             name, text[:MAX_MESSAGE_CHARACTERS], file, number, start, last, end_index,
             hint=hint, code=code, operation=operation, ignored=ignored, in_thread=in_thread,
             raised_in=raised_in, raised_code=raised_code, program=_find_program(lines[start:index]),
+            in_handler=any(map(_HANDLER.search, lines[start:index])),
         )  # fmt: skip
     return None
 

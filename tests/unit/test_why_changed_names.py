@@ -22,6 +22,8 @@ def exception(error, *, raised_in="/home/u/train.py", code="x"):
     ("module 'jax' has no attribute 'tree_map'", "", "write jax.tree.map"),
     ("module 'tensorflow._api.v2.train' has no attribute 'AdamOptimizer'", "", "write tf.keras.optimizers.Adam"),
     ("module 'tensorflow.keras.layers' has no attribute 'MultiHeadAttention'", "", "keras>=2.4"),
+    ("'module' object has no attribute 'AdamOptimizer'", "tf.train.AdamOptimizer()", "tf.keras.optimizers.Adam"),
+    ("cannot import name 'convolutional'", "from keras.layers import convolutional", "from keras.layers import"),
     ("No module named 'keras.layers.convolutional'", "", "from keras.layers import"),
     ("No module named 'tensorflow.contrib.slim'", "", "tf_slim"),
     ("module 'collections' has no attribute 'Mapping'", "", "write collections.abc.Mapping"),
