@@ -14,7 +14,9 @@ LIBRARY = Path(__file__).parents[2] / "hpcrun" / "shell"
 
 def run_python(folder, text, *path):
     """Run a program with this file's hooks, and print the exit code that they recognize."""
-    prints = "import atexit, sys, sitecustomize; atexit.register(lambda: print('code', sitecustomize.find_exit_code()))"
+    # Debian's Python has a sitecustomize of its own, which is sys.modules['sitecustomize'] then
+    find = "find = sys.exit.__globals__['find_exit_code']"
+    prints = f"import atexit, sys; {find}; atexit.register(lambda: print('code', find()))"
     (folder / "program.py").write_text(f"{prints}\n{text}")
     env = {**os.environ, "PYTHONPATH": ":".join(map(str, (LIBRARY, *path)))}
     return subprocess.run([sys.executable, "program.py"], cwd=folder, env=env, capture_output=True, check=False)
@@ -73,10 +75,10 @@ def test_an_error_in_a_thread_is_printed(tmp_path):
 def test_a_program_does_not_notice_the_hooks(tmp_path):
     hidden = tmp_path / "site"
     hidden.mkdir()
-    (hidden / "sitecustomize.py").write_text("print('hidden one')\ndef find_exit_code(): return 'hidden'")
-    text = "import pickle; print(sys.path[1:2], pickle.dumps(sys.exit, 0))"
+    (hidden / "sitecustomize.py").write_text("print('hidden one')\nname = 'hidden'")
+    text = "import pickle, sitecustomize; print(sys.path[1:2], pickle.dumps(sys.exit, 0), sitecustomize.name)"
     lines = run_python(tmp_path, text, hidden).stdout.decode().splitlines()
-    assert lines == ["hidden one", f"{[str(hidden)]} {pickle.dumps(sys.exit, 0)!r}", "code hidden"]
+    assert lines == ["hidden one", f"{[str(hidden)]} {pickle.dumps(sys.exit, 0)!r} hidden", "code 0"]
 
 
 def test_an_error_in_the_hidden_sitecustomize_is_printed(tmp_path):
