@@ -18,8 +18,8 @@ CRASHES = frozenset({"rank-segfault", "segmentation-fault", "bus-error", "proces
 ENDED_WITHOUT_MESSAGE = frozenset({"aborted", "exit-reported", "rank-sigkill", "task-killed"})
 """Diagnoses from what a launcher says in stderr, while the program wrote its messages to stdout."""
 OF_ANY_PROGRAM = frozenset({
-    "aborted", "data-missing", "exception-without-traceback", "fatal-check", "fortran-error", "heap-corruption",
-    "language-error", "last-message", "system-error",
+    "aborted", "cpp-exception", "cpp-exception-silent", "data-missing", "exception-without-traceback", "fatal-check",
+    "fortran-error", "fortran-floating", "heap-corruption", "language-error", "last-message", "system-error",
 })  # fmt: skip
 """Diagnoses that quote a message of any program, and do not know where it comes from."""
 
