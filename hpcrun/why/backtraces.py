@@ -25,7 +25,8 @@ _OF_LIBRARY = re.compile(
     r"|node:|node_modules/|\(internal/|/rustc/|/usr/(?:include|lib|share)/|sanitizer|libgfortran|/libstdc"
 )
 _OF_BACKTRACE = re.compile(
-    r"^(?:$|\s|/|#\d|Image +PC +Routine|\S+ +[0-9A-F]{8,16} |Raised |Called |Caused by: |(?:Current )?[Ss]tack ?trace|Error termination|Program received signal"
+    r"^(?:$|\s|/|#\d|Image +PC +Routine|\S+ +[0-9A-F]{8,16} "
+    r"|Raised |Called |Caused by: |(?:Current )?[Ss]tack ?trace|Error termination|Program received signal"
     r"|Backtrace for this error|(?:READ|WRITE) of size)"
 )
 _INTEL_ROW = re.compile(r"^\S+ +[0-9A-F]{8,16} +\S+ +(?P<number>\d+) +(?P<file>\S{1,300}\.[fF]\w{0,3})\s*$")

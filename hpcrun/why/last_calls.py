@@ -28,7 +28,7 @@ PIP_NAMES = {
 """Names of packages that pip knows by another name than Python."""
 
 _FUNCTION = re.compile(r", in (?P<function>\w+)$|:\d+ in (?P<boxed>\w+)\b")
-_PACKAGE = re.compile(r"^.*-packages/(?P<path>(?:[\w.-]+\.egg/)?(?P<package>\w+)\S*)")
+_PACKAGE = re.compile(r"^.*-packages/(?:[\w.-]+\.egg/)?(?P<path>(?P<package>\w+)\S*)")
 _PYTHON_FILE = re.compile(r"/lib(?:64)?/python[\d.]+/(?P<path>(?!(?:site|dist)-packages)\S+)")
 _COMMAND = re.compile(r"/bin/(?P<name>[\w.-]+)$")
 _NAMES_RELEASE = re.compile(r"\b(?:pip3? install|conda install|releases?|versions?|upgrade|newer|older)\b")
