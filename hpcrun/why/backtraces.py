@@ -25,9 +25,12 @@ _OF_LIBRARY = re.compile(
     r"|node:|node_modules/|\(internal/|/rustc/|/usr/(?:include|lib|share)/|sanitizer|libgfortran|/libstdc"
 )
 _OF_BACKTRACE = re.compile(
-    r"^(?:$|\s|/|#\d|Raised |Called |Caused by: |(?:Current )?[Ss]tack ?trace|Error termination|Program received signal"
+    r"^(?:$|\s|/|#\d|Image +PC +Routine|\S+ +[0-9A-F]{8,16} "
+    r"|Raised |Called |Caused by: |(?:Current )?[Ss]tack ?trace|Error termination|Program received signal"
     r"|Backtrace for this error|(?:READ|WRITE) of size)"
 )
+_INTEL_ROW = re.compile(r"^\S+ +[0-9A-F]{8,16} +\S+ +(?P<number>\d+) +(?P<file>\S{1,300}\.[fF]\w{0,3})\s*$")
+"""Matches a row of the table that Intel's Fortran prints: image, address, routine, line and source."""
 _FRAME = re.compile(
     r"(?:^|[\] :])\[? ?\d{1,3}\]? +(?:\[[\d,]+\]<std\w+>:)?(?P<file>[^\s(:]{0,300}?\.so[\w.-]{0,40})"
     r"\((?P<symbol>\w*)[^)]*\)"
@@ -67,6 +70,8 @@ def find_place(lines: Iterable[str]) -> str:
     for line in islice(lines, MAX_LINES):
         if not _OF_BACKTRACE.match(line):
             return ""
+        if match := _INTEL_ROW.match(line[:MAX_LENGTH]):
+            return f"{match['file']}, line {match['number']}"
         if (match := _PLACE.search(line[:MAX_LENGTH])) and not _OF_LIBRARY.search(line):
             return f"{match['file']}, line {match['number']}"
     return ""

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(
     r"cannot import name '(?P<imported>\w+)' from (?:partially initialized module )?'(?P<source>[\w.]+)'"
-    r"|module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'|No module named '(?P<missing>[\w.]+)'"
+    r"|module '?(?P<module>[\w.]+)'? has no attribute '?(?P<name>\w+)'?|No module named '(?P<missing>[\w.]+)'"
 )
 _OLD_NAME = re.compile(r"cannot import name '?(?P<imported>\w+)'?$|'module' object has no attribute '(?P<name>\w+)'")
 """The wordings of Python 2, and of Python 3 before 3.7, which say nothing of the module."""
 
 _ALIASES = {"tf": "tensorflow", "np": "numpy", "pd": "pandas", "hvd": "horovod", "jnp": "jax.numpy", "nn": "torch.nn"}
-_ATTRIBUTE = re.compile(r"'(?P<type>[\w.]+)' (?:object )?has no attribute '(?P<name>\w+)'")
+_ATTRIBUTE = re.compile(r"'?(?P<type>[\w.]+)'? (?:object )?has no attribute '?(?P<name>\w+)'?")
 _ARGUMENT = re.compile(
     r"(?:(?P<function>[\w.<>]+)\(\) )?got an unexpected keyword argument '(?P<name>\w+)'"
     r"|Keyword argument not understood:', '(?P<not_understood>\w+)'"

@@ -10,6 +10,7 @@ from hpcrun.why.changed_names import describe_change
 from hpcrun.why.code_details import describe, describe_argument, describe_library
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.exception_advice import advise
+from hpcrun.why.last_calls import describe_place
 from hpcrun.why.literals import compile_pattern
 from hpcrun.why.message_advice import advise_on_exception
 from hpcrun.why.sentences import complete, read_on
@@ -91,15 +92,11 @@ def _match_exception(kind: str, facts: JobFacts) -> Match | None:
     log = next(log for log in facts.logs if log.name == error.log)
     groups = {"error": error.error, "file": error.file, "number": error.number}
     groups["cause"] = f", caused by {error.cause}" if error.cause else ""
-    groups["code"] = f", in `{error.code}`" if error.code else ""
-    if error.library:
-        groups["code"] += f", by {error.library}"
-    if error.cause_place:
-        groups["code"] += f"; its cause at {error.cause_place}"
     advice = advise(error.error, error.cause, error.raised_in, error.code, error.hint)
     advice = advice or advise_on_exception(error.error)
     operation = f"the operation {error.operation} failed" if error.operation else ""
     groups["advice"] = "".join(f"{part}; " for part in (_describe_code(error), advice, operation) if part)
+    groups["place"] = describe_place(error, log.lines, advice)
     return Match(groups, Evidence(log.name, log.line(error.last)), (log.name, error.last), error.first)
 
 

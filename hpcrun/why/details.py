@@ -18,8 +18,8 @@ CRASHES = frozenset({"rank-segfault", "segmentation-fault", "bus-error", "proces
 ENDED_WITHOUT_MESSAGE = frozenset({"aborted", "exit-reported", "rank-sigkill", "task-killed"})
 """Diagnoses from what a launcher says in stderr, while the program wrote its messages to stdout."""
 OF_ANY_PROGRAM = frozenset({
-    "aborted", "data-missing", "exception-without-traceback", "fatal-check", "fortran-error", "heap-corruption",
-    "language-error", "last-message", "system-error",
+    "aborted", "cpp-exception", "cpp-exception-silent", "data-missing", "exception-without-traceback", "fatal-check",
+    "fortran-error", "fortran-floating", "heap-corruption", "language-error", "last-message", "system-error",
 })  # fmt: skip
 """Diagnoses that quote a message of any program, and do not know where it comes from."""
 
@@ -30,7 +30,7 @@ def add_details(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
         diagnosis = replace(diagnosis, evidence=(*diagnosis.evidence, *facts.failed_rank_lines))
     if diagnosis.name == "rank-exit-code":
         diagnosis = _quote_last_lines(diagnosis, facts.last_program_lines)
-    if diagnosis.name == "mpi-abort":
+    if diagnosis.name in {"mpi-abort", "cpp-exception-silent"}:
         diagnosis = _quote_message_before(diagnosis, facts)
     if diagnosis.name in CRASHES:
         diagnosis = _name_crashed_library(diagnosis, facts)
@@ -47,7 +47,7 @@ def _quote_last_lines(diagnosis: Diagnosis, lines: tuple[Evidence, ...]) -> Diag
 
 
 def _quote_message_before(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
-    """Add the program's own message to the diagnosis of a program that called MPI_Abort after it."""
+    """Add the program's own message to the diagnosis of a program that aborted after it."""
     message = facts.message_before(diagnosis.evidence[0])
     if message is None:
         return _quote_last_lines(diagnosis, facts.last_output_lines)

@@ -7,7 +7,8 @@ The files are read in the order of their names; the first entry that matches is 
 - ``library``: a regular expression of the file, normally of a library, that raised the exception,
 - ``code``: a regular expression of the user's line of code, or several of them.
 
-Entries of files with ``general = true`` match only a type or a library. Entries for the message of the exception or of
+Entries of files with ``general = true`` match only a type or a library. A key ``unless`` of a file is a regular
+expression of errors that none of its entries explains. Entries for the message of the exception or of
 its cause, and advice on system errors in the message (`hpcrun.why.message_advice`), have a higher priority.
 """
 
@@ -21,6 +22,7 @@ from typing import NamedTuple
 
 from hpcrun.frozen import frozen
 from hpcrun.why.exception_text import is_instruction
+from hpcrun.why.last_calls import PIP_NAMES
 from hpcrun.why.literals import condense, may_match
 from hpcrun.why.message_advice import advise_on_system_error
 from hpcrun.why.sentences import fill
@@ -30,13 +32,6 @@ _FOLDER_OF_PACKAGES = re.compile(r"^.*(?=/(?:site|dist)-packages/)")  # an envir
 _ROOT_ERROR = re.compile(r"^\(\d\) ")  # one of several in a message of TensorFlow
 _COMPILED_FILE = re.compile(r"^\w+/.*\.p(?:yx|xi)$")  # of Cython, relative to the folder of packages
 _PACKAGE = re.compile(r"(?:.*-packages/|^(?=\w+/.*\.p(?:yx|xi)$))(\w+)")
-_PIP_NAMES = {
-    "PIL": "pillow",
-    "cv2": "opencv-python",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
-}
 
 
 class Advice(NamedTuple):
@@ -47,6 +42,7 @@ class Advice(NamedTuple):
     code: str
     advice: str
     is_general: bool
+    unless: str
 
 
 @frozen
@@ -69,7 +65,7 @@ class RaisedException:
         for entry in _find_candidates(condense(self.error)):
             if entry.is_general is not is_general or not re.search(entry.library, library_file):
                 continue
-            if not re.search(entry.code, self.code):
+            if not re.search(entry.code, self.code) or (entry.unless and re.search(entry.unless, self.error)):
                 continue
             if match := re.search(entry.pattern, self.error):
                 groups = match.groupdict("")
@@ -82,7 +78,7 @@ class RaisedException:
     def package(self) -> str:
         """The package that raised the exception, by the name that pip knows; "the program" for other files."""
         match = _PACKAGE.search(self.file)
-        return _PIP_NAMES.get(match[1], match[1]) if match else "the program"
+        return PIP_NAMES.get(match[1], match[1]) if match else "the program"
 
 
 @lru_cache(maxsize=256)
@@ -126,6 +122,7 @@ def _load() -> tuple[Advice, ...]:
             entry.get("code", ""),
             entry["advice"],
             table.get("general", False),
+            table.get("unless", ""),
         )
         for table in tables
         for entry in table["exception"]

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from hpcrun.why.evidence import Evidence
     from hpcrun.why.job_facts import JobFacts
 
+_NAMES_PLACE = re.compile(r"\{(?:file|place)\}")
 JOB_SPECIFIC_VALUES = ("job_id", "run_dir", "host")
 """Values that differ between jobs with the same diagnosis."""
 
@@ -136,7 +137,7 @@ class Signature:
         evidence = tuple(match.evidence for match in matches)
         nodes = next((match.groups["nodes"] for match in matches if "nodes" in match.groups), "")
         summary, fix = fill(self.summary, values), fill(self.fix, values)
-        if "{file}" not in self.fix and (place := _find_place(facts, matches[-1])):
+        if not _NAMES_PLACE.search(self.fix) and (place := _find_place(facts, matches[-1])):
             fix += f"; it was raised at {place}"
         return Diagnosis(self.name, summary, evidence, fix, cause, self.change, nodes)
 

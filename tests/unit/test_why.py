@@ -195,7 +195,7 @@ def test_texts_use_only_known_placeholders(recorded, which):
             groups = {
                 group for value in clue.values() if isinstance(value, str) for group in re.compile(value).groupindex
             }
-            groups |= {"error", "file", "number", "code", "cause", "advice"} if "exception" in clue else set()
+            groups |= {"error", "place", "cause", "advice"} if "exception" in clue else set()
             groups |= {"meaning"} if "what" in groups else set()
             groups |= {"write"} if "change" in groups else set()
             for text in (signature.summary, signature.fix):

@@ -80,7 +80,7 @@ def test_code_without_a_file_is_not_the_place_of_an_exception(recorded):
 Exception: problem
 """
     explanation = explain(recorded.job(exit_code=1, logs={"12_0_log.err": log}))
-    assert "raised at /env/lib/python3.7/site-packages/pkg/init.py, line 511" in explanation.diagnosis.fix
+    assert "raised by init() of pkg/init.py (line 511, in `six" in explanation.diagnosis.fix
 
 
 def test_a_carriage_return_in_a_name_stays_in_its_line(recorded):

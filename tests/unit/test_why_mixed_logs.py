@@ -103,7 +103,7 @@ def test_a_lost_rank_of_mpi_is_a_consequence(recorded):
 @pytest.mark.parametrize("failure", [OWN, ABORT])
 def test_what_a_script_does_after_a_program_failed_is_a_consequence(recorded, failure):
     log = f"{failure}cp: cannot stat 'results/out.npz': No such file or directory\n"
-    assert diagnose(recorded, log).name in {"traceback", "fatal-check"}
+    assert diagnose(recorded, log).name in {"traceback", "cpp-exception"}
 
 
 def test_a_file_that_an_earlier_program_should_have_written_is_a_consequence(recorded):
