@@ -42,6 +42,8 @@ DECISIVE_STATES = frozenset({"BOOT_FAIL", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPT
 ENDED_BY_LIMIT = frozenset({"DEADLINE", "TIMEOUT"})
 """States that are more decisive than messages, but less than an exception, because the job may have hung after it."""
 
+_TIME_LIMIT = " DUE TO TIME LIMIT"
+"""Ends the message of Slurm about a time limit, for a log without a state."""
 _EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b: ")
 _OFTEN_CAUGHT_EXCEPTION = re.compile(
     r"^(?:\S+ )?(?:FileNotFoundError|KeyError|AttributeError|StopIteration|IndexError)\b"
@@ -52,6 +54,12 @@ _ERROR_WORD = re.compile(
 )
 _SHELL_TOOL_LINE = re.compile(r"(?:cp|mv|rm|cat|tar|ls|ln|mkdir|rmdir|gzip|zip|rsync|head|tail|grep|sed|awk): ")
 _ABORTED_PROGRAM = ("terminate called after throwing an instance of ",)
+_NO_GPU = re.compile(
+    r"(?i)\b(?:cuda|gpus?)\b.{0,40}\b(?:required|requires?|needed|unavailable|not? (?:available|found|detected))\b"
+    r"|\b(?:no|needs?|requires?) (?:an? )?(?:cuda |nvidia )?(?:gpus?|cuda)\b|torch\.cuda\.is_available\(\)"
+)
+_GPU_WARNING = "CUDA initialization: "
+"""Begins the warning of PyTorch that says why it found no GPU."""
 _PROGRESS = re.compile(
     r"(?i)\b(?:epoch|step|iter(?:ation)?|batch)s?[ =:/#\[(]{1,3}\d.{0,200}?\d\.\d|(?<!\d)\d{1,3}%\|.{0,300}?/s\b"
     r"|\b\d{1,9}/\d{1,9} [\[━=].{0,300}?\d\.\d|\d (?:images|samples|examples|tokens|imgs|steps)/s(?:ec)?\b"
@@ -94,6 +102,7 @@ def find_diagnoses(name: str, facts: JobFacts, *, is_healthy: bool = False) -> l
     ]
     general_candidates = [(s, matches) for s, matches in matched_signatures if s.general]
     general_candidates.sort(key=lambda pair: _is_no_cause(pair[1], facts))
+    hang_candidates += [] if is_healthy else _find_gpu_warnings(name, facts)
     specific_candidates = [*hang_candidates, *[pair for pair in specific_candidates if pair not in hang_candidates]]
     likely_general_candidates = [pair for pair in general_candidates if not _is_no_cause(pair[1], facts)]
     ranked_candidates = specific_candidates or ([] if is_healthy else likely_general_candidates[:1])
@@ -198,7 +207,8 @@ def _is_before_training(match: Match, facts: JobFacts) -> bool:
 
 def _is_cause_of_limit(matches: Sequence[Match], facts: JobFacts) -> bool:
     """Return whether the job reached its time limit, and made no progress after a message."""
-    return facts.state in ENDED_BY_LIMIT and not any(_shows_progress_after(match, facts) for match in matches)
+    is_ended_by_limit = facts.state in ENDED_BY_LIMIT or any(_TIME_LIMIT in log.full_text for log in facts.logs)
+    return is_ended_by_limit and not any(_shows_progress_after(match, facts) for match in matches)
 
 
 def _hung_after_exception(facts: JobFacts) -> bool:
@@ -243,6 +253,17 @@ def _is_handled(match: Match, facts: JobFacts) -> bool:
     if not (error and error.kind == "own" and match.line and match.line[0] == error.log):
         return False
     return error.first <= match.line[1] < error.handled and bool(_OFTEN_CAUGHT_EXCEPTION.search(match.evidence.line))
+
+
+def _find_gpu_warnings(name: str, facts: JobFacts) -> list[tuple[Signature, list[Match]]]:
+    """Return the causes that PyTorch gave in a warning, if the last exception is that there is no GPU."""
+    error = facts.python_error
+    if not (error and _NO_GPU.search(f"{error.error} {error.code}")):
+        return []
+    if not any(_GPU_WARNING in log.full_text for log in facts.logs):
+        return []
+    matched_signatures = _find_matches(name, facts, is_healthy=False, warnings=True)
+    return [(s, matches) for s, matches in matched_signatures if _GPU_WARNING in matches[0].evidence.line]
 
 
 def _find_own_exception(name: str, facts: JobFacts) -> list[tuple[Signature, list[Match]]]:
