@@ -16,11 +16,11 @@ which ``{name}`` is the name; it is empty if nothing replaces the name, and an i
 from __future__ import annotations
 
 import re
-import tomllib
 from fnmatch import fnmatchcase
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hpcrun.why.tables import read_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -221,8 +221,8 @@ def _load() -> dict[tuple[str, str], dict[str, _Entry]]:
 
 
 def _read() -> Iterator[_Entry]:
-    for file in sorted(Path(__file__).parent.glob("changes/*.toml")):
-        for library, section in tomllib.loads(file.read_text("utf-8")).items():
+    for table in read_tables("changes/*.toml"):
+        for library, section in table.items():
             for kind in ("names", "arguments", "attributes"):
                 for change, entries in section.get(kind, {}).items():
                     for names, replacement in entries.items():

@@ -15,9 +15,7 @@ its cause, and advice on system errors in the message (`hpcrun.why.message_advic
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 from hpcrun.frozen import frozen
@@ -26,6 +24,7 @@ from hpcrun.why.last_calls import PIP_NAMES
 from hpcrun.why.literals import condense, may_match
 from hpcrun.why.message_advice import advise_on_system_error
 from hpcrun.why.sentences import fill
+from hpcrun.why.tables import read_tables
 
 _FOLDER_OF_PACKAGES = re.compile(r"^.*(?=/(?:site|dist)-packages/)")  # an environment is often named after a library
 
@@ -112,9 +111,6 @@ def advise(error: str, cause: str = "", file: str = "", code: str = "", hint: st
 
 @cache
 def _load() -> tuple[Advice, ...]:
-    tables = [
-        tomllib.loads(file.read_text("utf-8")) for file in sorted(Path(__file__).parent.glob("exceptions/*.toml"))
-    ]
     return tuple(
         Advice(
             entry.get("pattern", ""),
@@ -124,6 +120,6 @@ def _load() -> tuple[Advice, ...]:
             table.get("general", False),
             table.get("unless", ""),
         )
-        for table in tables
+        for table in read_tables("exceptions/*.toml")
         for entry in table["exception"]
     )

@@ -9,11 +9,10 @@ have this meaning only in messages of compiled programs, and a different meaning
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache, lru_cache
-from pathlib import Path
 
 from hpcrun.why.literals import condense, may_match
+from hpcrun.why.tables import read_tables
 
 _TABLES = ("system", "message")
 _PATH = re.compile(r"[\w.~-]*/\S+")
@@ -58,5 +57,5 @@ def _find_candidates(kind: str, condensed_text: str) -> tuple[dict[str, str], ..
 
 @cache
 def _load(kind: str) -> tuple[dict[str, str], ...]:
-    tables = [tomllib.loads(file.read_text("utf-8")) for file in sorted(Path(__file__).parent.glob("messages/*.toml"))]
+    tables = read_tables("messages/*.toml")
     return tuple(entry for table in tables if table.get("kind", "message") == kind for entry in table["message"])

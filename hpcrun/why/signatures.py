@@ -33,9 +33,7 @@ The files of a table are read in the order of their names; `hpcrun.why.ranking` 
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache, cached_property, lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.frozen import frozen
@@ -45,6 +43,7 @@ from hpcrun.why.exception_text import is_instruction
 from hpcrun.why.literals import may_match
 from hpcrun.why.message_advice import advise as advise_on_message
 from hpcrun.why.sentences import fill
+from hpcrun.why.tables import read_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,12 +144,8 @@ class Signature:
 @cache
 def load_table(name: str) -> tuple[Signature, ...]:
     """Load the signatures of a table, ``failures`` or ``pending``, in order."""
-    folder = Path(__file__).parent
-    texts = [
-        file.read_text(encoding="utf-8")
-        for file in [*folder.glob(f"{name}.toml"), *sorted(folder.glob(f"{name}/*.toml"))]
-    ]
-    entries = [entry for text in texts for entry in tomllib.loads(text)["signature"]]
+    tables = [*read_tables(f"{name}.toml"), *read_tables(f"{name}/*.toml")]
+    entries = [entry for table in tables for entry in table["signature"]]
     return tuple(Signature(**{**entry, "clues": tuple(entry["clues"])}) for entry in entries)
 
 
