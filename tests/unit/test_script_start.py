@@ -1,5 +1,9 @@
 """Warnings about scripts that expect another start of their ranks than the job gives them."""
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
 SPAWN = """
@@ -107,6 +111,7 @@ ARGUMENTS = ("--", "python", "train.py", "--lr", "0.1")
 )
 def test_a_script_that_expects_another_start(tmp_path, monkeypatch, cli, text, options, warnings):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # Debian has no python there
     (tmp_path / "train.py").write_text(text)
     (tmp_path / "train.py").chmod(0o755)
     target = () if "--" in options else ("train.py",)
