@@ -474,6 +474,8 @@ def test_processes_with_another_path_of_the_run_directory_are_ended(leaving, tmp
     (tmp_path / "again").symlink_to(run.directory.parent)
     environment = {"HPCRUN_RUN_DIR": f"{tmp_path}/again/{run.directory.name}"}
     started.append(subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True))
+    environ = Path("/proc", str(started[0].pid), "environ")
+    wait_until(lambda: b"HPCRUN_RUN_DIR" in environ.read_bytes())  # empty while the kernel starts the program
     assert cleanup("last", "--force")[0] == 0
     assert started[0].wait(DEADLINE) == -signal.SIGTERM
 
