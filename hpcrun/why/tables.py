@@ -21,7 +21,8 @@ def read_tables(pattern: str) -> list[dict[str, Any]]:
         pattern: The names of the files, relative to this folder, such as ``failures/*.toml``.
     """
     files = sorted(FOLDER.glob(pattern))
-    key = [[file.name, stat.st_size, stat.st_mtime_ns] for file in files for stat in (file.stat(),)]
+    # st_ctime, because installers may give all files the same time of modification
+    key = [[file.name, stat.st_size, stat.st_ctime_ns] for file in files for stat in (file.stat(),)]
     cache_file = paths.user_cache_folder("why") / f"{crc32(str(FOLDER / pattern).encode()):08x}.json"
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         content = json.loads(cache_file.read_bytes())

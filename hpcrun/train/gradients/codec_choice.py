@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hpcrun.run.job import read_number
 from hpcrun.train.gradients.codecs import CODECS
 from hpcrun.train.gradients.cost_model import CodecCost, Link, fit_link, measure_codec
+from hpcrun.train.gradients.layerwise import read_float_first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class CodecChooser:
         self._starts: list[float] = []
         self._sums: list[float] = []
         self._plain_step = 0.0
-        self._steps_before = int(read_number("HPCRUN_FLOAT_FIRST", 0, "steps", "1000, or 0 for none"))
+        self._steps_before = read_float_first()
         self.choice = Choice("auto", "")
 
     def begin_sum(self) -> None:

@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 DEFAULT_MIN_SIZE = 2048
 
 
+def read_float_first() -> int:
+    """Return how many steps are sent unrounded at the beginning of a training (``$HPCRUN_FLOAT_FIRST``; 0).
+
+    Raises:
+        HpcrunError: The variable is not a number.
+    """
+    return int(read_number("HPCRUN_FLOAT_FIRST", 0, "steps", "1000, or 0 for none"))
+
+
 class Layout:
     """The layers of a chunk.
 
@@ -73,7 +82,7 @@ class LayerwiseAllReduce(AllReduce):
         super().__init__(comm, call)
         self.min_size = int(read_number("HPCRUN_MIN_SIZE", DEFAULT_MIN_SIZE, "numbers", "2048"))
         self.float_every = int(read_number("HPCRUN_FLOAT_EVERY", 0, "steps", "100, or 0 for never"))
-        self.float_first = int(read_number("HPCRUN_FLOAT_FIRST", 0, "steps", "1000, or 0 for none"))
+        self.float_first = read_float_first()
         self.is_last_layer_float = read_switch("HPCRUN_FLOAT_LAST_LAYER", default=False)
         self.error_feedback = read_switch("HPCRUN_ERROR_FEEDBACK", default=self.has_error_feedback)
         self._layouts: dict[Chunk, Layout] = {}

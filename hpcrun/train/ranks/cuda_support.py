@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks.world import mpi_library
@@ -18,8 +19,9 @@ def is_cuda_aware() -> bool:
     return read_switch("HPCRUN_CUDA_AWARE", default=False)
 
 
+@cache
 def require_cuda_support() -> None:
-    """Refuse an MPI library without CUDA support: it would crash when given GPU memory.
+    """Refuse an MPI library without CUDA support: it would crash when given GPU memory. Cached, for each message.
 
     Open MPI, MPICH and the libraries derived from them have functions to query the support of CUDA.
 
