@@ -86,7 +86,7 @@ def test_resnet50_reads_a_class_folder_tree(photos):
 @thorough
 def test_inception_validates_correctly_in_a_short_training(tmp_path):
     write_two_colours(tmp_path / "images", tmp_path / "records", train=24, validation=6)
-    few = ["--image-size", 75, "--batch-size", 8, "--epochs", 9, "--learning-rate", 0.01, "--augment", "none"]
+    few = ["--image-size", 75, "--batch-size", 8, "--epochs", 9, "--learning-rate", 0.003, "--augment", "none"]
     outcome = run(1, INCEPTION, *few, "--data-dir", tmp_path / "records", HPCRUN_RUN_DIR=str(tmp_path))
     assert outcome.code == 0, outcome.stderr
     losses = [json.loads(line)["val_loss"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
