@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from hpcrun.train.types import Data
 
@@ -29,17 +29,41 @@ def compile_for_any_batch_size(
         jit_compile: Whether XLA compiles the function.
     """
     compiled = tf.function(function, reduce_retracing=True, autograph=False, jit_compile=jit_compile)
-    is_traced = False
+    graph = general = None
+    fits: dict[Hashable, bool] = {}
 
     def call(*arguments: Data) -> Data:
-        nonlocal is_traced
-        if not is_traced:  # later calls use this general graph if it fits them
+        nonlocal graph, general
+        if graph is None:
             known = arguments if specs is None else specs
-            compiled.get_concrete_function(*keras.tree.map_structure(_general_spec, known, arguments))
-            is_traced = True
+            general = keras.tree.map_structure(_general_spec, known, arguments)
+            graph = compiled.get_concrete_function(*general)
+        kind = _kind(arguments)
+        if kind not in fits:
+            fits[kind] = _fits(general, arguments)
+        if fits[kind] and not tf.config.functions_run_eagerly():
+            return graph(*arguments)  # without `tf.function`'s search for a graph, which costs more than the call
         return compiled(*arguments)
 
     return call
+
+
+def _kind(data: Data) -> Hashable:
+    """Return types, shapes and dtypes of a structure of tensors."""
+    if isinstance(data, dict):
+        return type(data), tuple([(key, _kind(item)) for key, item in data.items()])
+    if isinstance(data, (list, tuple)):
+        return type(data), tuple([_kind(item) for item in data])
+    return None if data is None else (type(data), data.dtype, tuple(data.shape))
+
+
+def _fits(spec: Data, data: Data) -> bool:
+    """Return whether a graph for a structure of `tf.TypeSpec` takes a structure of tensors."""
+    if isinstance(spec, dict):
+        return type(data) is type(spec) and spec.keys() == data.keys() and all(_fits(spec[k], data[k]) for k in spec)
+    if isinstance(spec, (list, tuple)):
+        return type(data) is type(spec) and len(spec) == len(data) and all(map(_fits, spec, data))
+    return data is None if spec is None else bool(spec.is_compatible_with(data))
 
 
 def _general_spec(known: Data, tensor: Data) -> Data:

@@ -22,6 +22,7 @@ def test_callbacks_and_files_have_the_whole_model(tmp_path, ranks):
         for name in ("sums", "weights"):
             assert result[name] == pytest.approx(expected[name], abs=1e-4), name
         assert max(result["distances"]) < 1e-6
+        assert max(result["other structures"].values()) < 1e-6
         assert result["steps"] == expected["steps"] == 15
         assert result["present"] < expected["present"]
     if ranks == 2:  # with replicas, batch losses are those of a replica's samples

@@ -58,6 +58,12 @@ third = new_model()
 third.set_weights(weights if hpcrun.train.rank() == 0 else [np.zeros_like(weight) for weight in weights])
 distances = [float(np.abs(m.predict(x) - prediction).max()) for m in (other, third)]
 
+evaluations = [model.evaluate(x, y, verbose=0, **weighted) for weighted in ({}, {"sample_weight": np.ones(40)})]
+other_structures = {
+    "inputs in a list": float(np.abs(model.predict([x]) - prediction).max()),
+    "samples with weights": float(np.abs(np.subtract(*evaluations)).max()),
+}
+
 steps = model.optimizer.iterations.numpy()
 result = {
     "history": history,
@@ -65,6 +71,7 @@ result = {
     "batch losses": reader.logs,
     "evaluation": reader.evaluation,
     "distances": distances,
+    "other structures": other_structures,
     "weights": [float(np.sum(weight)) for weight in weights],
     "present": len(present(model.variables)),
     "steps": int(steps),
