@@ -20,7 +20,8 @@ class Rule:
     option has a certain value (``"arch=vgg16|vgg19"``: one of these values; flags are ``true`` or ``false``).
 
     Other rules apply if the option with the rule is given: ``{ option = "fine-tune" }`` requires ``--fine-tune``, too;
-    ``{ job = "run" }`` requires a job as the value of ``--run``; ``{ excludes = "fine-tune" }`` refuses both options.
+    ``{ job = "run" }`` requires a job as the value of ``--run``; ``{ excludes = "fine-tune" }`` refuses both options;
+    ``{ multiple_of = "heads" }`` requires a multiple of the value of ``--heads``, if that is given, too.
 
     ``{ when = "strategy=one", max_ranks = 1 }`` limits the ranks of the job. ``{ divides_ranks = true }``, for the
     number of ranks that train one replica of the model, requires a number of ranks that is a multiple of the value;
@@ -35,6 +36,7 @@ class Rule:
         option: The option that is required if the option with the rule is given.
         job: The option that must name a job, not the file of a Keras model, if the option with the rule is given.
         excludes: The option that must not be given with the option with the rule.
+        multiple_of: The option of whose value the value must be a multiple.
         min_ranks: The smallest valid number of ranks.
         max_ranks: The largest valid number of ranks.
         divides_ranks: Whether the value must divide the number of ranks.
@@ -51,6 +53,7 @@ class Rule:
     option: str = ""
     job: str = ""
     excludes: str = ""
+    multiple_of: str = ""
     min_ranks: int | None = None
     max_ranks: int | None = None
     divides_ranks: bool = False
@@ -85,6 +88,10 @@ class Rule:
         if self.excludes and values[self.excludes] != self.defaults[self.excludes]:
             message = f"{name}: {_format_option(option, value)} has no effect with --{self.excludes}"
             raise HpcrunError(message, hint=f"omit --{option}, or --{self.excludes}")
+        if self.multiple_of and (factor := values[self.multiple_of]) and value % factor:
+            message = f"{name}: {_format_option(option, value)} is not a multiple of --{self.multiple_of}={factor}"
+            multiple = -(-value // factor) * factor
+            raise HpcrunError(message, hint=f"--{option}={multiple}, or another --{self.multiple_of}")
         if self.option and values[self.option] == self.defaults[self.option]:
             message = f"{name}: {_format_option(option, value)} needs --{self.option}"
             raise HpcrunError(message, hint=f"give --{self.option}, too, or omit --{option}")
@@ -168,7 +175,9 @@ def read_rules(name: str, option: str, table: Mapping[str, Mapping[str, Any]]) -
         except TypeError:
             message = f"{name}: its option --{option} has an invalid rule: {given!r}"
             raise HpcrunError(message, hint='requires = [{ when = "OPTION=VALUE", min = 75 }]') from None
-        for other in filter(None, (rule.when.partition("=")[0], rule.option, rule.job, rule.excludes)):
+        for other in filter(
+            None, (rule.when.partition("=")[0], rule.option, rule.job, rule.excludes, rule.multiple_of)
+        ):
             if other not in table:
                 closest_name = closest_match(other, list(table))
                 message = f"{name}: a rule of its option --{option} names --{other}, which it does not have"

@@ -20,9 +20,10 @@ _OPTION_KEYS: dict[str, type] = {
     "requires": list, "help": str,
 }  # fmt: skip
 _RULE_KEYS: dict[str, type] = {
-    "when": str, **_LIMITS, "choices": list, "option": str, "job": str, "excludes": str,
+    "when": str, **_LIMITS, "choices": list, "option": str, "job": str, "excludes": str, "multiple_of": str,
     "min_ranks": int, "max_ranks": int, "divides_ranks": bool, "multiple_of_ranks": bool, "other_ranks": int,
 }  # fmt: skip
+_MULTIPLES = {"multiple_of", "divides_ranks", "multiple_of_ranks", "other_ranks"}
 _TEXT_KEYS = ("description", "entry")
 _LIST_KEYS = ("packages",)
 _LISTS_OF_DATA = ("defaults", "layouts")
@@ -49,8 +50,11 @@ def require_table(table: Mapping[str, Any]) -> None:
             _require_texts(f"data.{name}", value)
         else:
             _require_type(f"data.{name}", value, bool if name in _FLAGS_OF_DATA else str)
-    for option, declaration in table.get("options", {}).items():
+    options = table.get("options", {})
+    for option, declaration in options.items():
         _require_declaration(f"options.{option}", declaration)
+    for option, declaration in options.items():
+        _require_whole_numbers(option, declaration, options)
 
 
 def _require_declaration(name: str, declaration: Any) -> None:
@@ -69,6 +73,17 @@ def _require_declaration(name: str, declaration: Any) -> None:
         _require_type(f"{name}.requires", rule, dict, 'write [{ when = "OPTION=VALUE", min = 75 }]')
         for key in rule.keys() & _RULE_KEYS.keys():
             _require_type(f"{name}.requires: {key}", rule[key], _RULE_KEYS[key])
+
+
+def _require_whole_numbers(option: str, declaration: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Refuse rules about multiples of options that are not whole numbers."""
+    for rule in declaration.get("requires", []):
+        for key in rule.keys() & _MULTIPLES:
+            for name in sorted({option, rule[key]} & options.keys()):
+                option_type = _option_type(f"options.{name}", options[name])
+                if option_type is not int:
+                    message = f"options.{option}.requires: {key} is for whole numbers, and"
+                    raise ValueError(f"{message} --{name} is {_NAMES_OF_TYPES[option_type]}")
 
 
 def _option_type(name: str, declaration: Mapping[str, Any]) -> type:

@@ -10,6 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from hpcrun.errors import HpcrunError
 from tests.mpi.ranks import PROGRAMS, ROOT, needs_mpi, run, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
@@ -139,6 +140,21 @@ def test_a_size_has_the_parameters_of_its_name(monkeypatch, name, parameters):
     assert network.count_params() == pytest.approx(parameters, rel=0.02)
 
 
+def test_width_and_heads_fit_each_other(monkeypatch):
+    monkeypatch.syspath_prepend(WORKLOAD)
+    networks = importlib.import_module("networks")
+    for given, expected in (
+        ({}, (320, 5)),
+        ({"width": 512}, (512, 4)),
+        ({"width": 127}, (127, 1)),
+        ({"heads": 6}, (324, 6)),
+        ({"width": 96, "heads": 12}, (96, 12)),
+    ):
+        assert networks.choose_size("10m", **given)[1:3] == expected
+    with pytest.raises(HpcrunError, match="--width=100 is not a multiple of --heads=8"):
+        networks.choose_size("10m", width=100, heads=8)
+
+
 def test_the_prediction_depends_on_earlier_bytes_only(monkeypatch):
     import keras
 
@@ -154,5 +170,5 @@ def test_the_prediction_depends_on_earlier_bytes_only(monkeypatch):
 def test_a_users_error_has_no_traceback():
     done = run(0, TRAIN, "--width", 33, "--heads", 2)
     assert done.code == 2
-    assert "--width=33 does not divide among --heads=2\nHINT: --width 34, or other --heads" in done.stderr
+    assert "--width=33 is not a multiple of --heads=2\nHINT: --width=34, or another --heads" in done.stderr
     assert "Traceback" not in done.stderr

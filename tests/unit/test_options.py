@@ -179,6 +179,15 @@ def test_a_rule_limits_the_ranks():
             require_ranks("w", table, ["--how=two"], ranks)
 
 
+def test_a_value_is_a_multiple_of_that_of_another_option():
+    table: dict[str, Any] = {"width": {"type": "int", "requires": [{"multiple_of": "heads"}]}, "heads": {"type": "int"}}
+    for argv in (["--width=7"], ["--heads=7"], ["--width=8", "--heads=4"]):
+        parse("w", table, argv)
+    with pytest.raises(HpcrunError, match="w: --width=9 is not a multiple of --heads=4") as failure:
+        parse("w", table, ["--width=9", "--heads=4"])
+    assert failure.value.hint == "--width=12, or another --heads"
+
+
 def test_ranks_with_other_roles_are_left():
     table = {"servers": {"default": 0, "requires": [{"other_ranks": 2}]}}
     for argv, ranks in (([], 2), (["--servers=3"], 5)):

@@ -21,6 +21,10 @@ def show(cli, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("text", "message"), [
     ("[options]\nlr = 0.1", "options.lr: 0.1 is not a table (write [options.lr], and below it default = 0.1)"),
     ("[options.n]\ndefault = 1\nmininum = 1", "options.n has an unknown key mininum (did you mean min?)"),
+    (
+        "[options.a]\ndefault = 'x'\n[options.b]\ndefault = 1\nrequires = [{ multiple_of = 'a' }]",
+        "options.b.requires: multiple_of is for whole numbers, and --a is text",
+    ),
     ("[options.n]\ndefault = 1\nwhy = 1", "options.n has an unknown key why (known keys: default, type, "),
     ('[options.n]\ndefault = "1"\nmin = 1', "options.n.min limits a number, and the option is text"),
     ("[options.n]\ndefault = true\nmax = 1", "options.n.max limits a number, and the option is true or false"),

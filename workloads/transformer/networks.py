@@ -38,23 +38,29 @@ SIZES = {
 }
 
 
-def choose_size(name: str, **changes: int | None) -> Size:
+def choose_size(name: str, *, depth: int | None = None, width: int | None = None, heads: int | None = None) -> Size:
     """Return a size with other values of its attributes, unless they are None.
+
+    A width alone gets the most heads, up to those of the size, among which it divides; heads alone get the next width.
 
     Args:
         name: A key of `SIZES`.
-        **changes: `depth`, `width` and `heads`.
+        depth: Number of blocks.
+        width: Units of each block.
+        heads: Attention heads of each block.
 
     Raises:
         HpcrunError: The width is not a multiple of the heads.
     """
-    size = SIZES[name]._replace(**{attribute: value for attribute, value in changes.items() if value is not None})
-    if size.width % size.heads:
+    size = SIZES[name]
+    if heads is None:
+        heads = size.heads if width is None else max(h for h in range(1, size.heads + 1) if width % h == 0)
+    next_width = heads * math.ceil((width or size.width) / heads)
+    if width not in {None, next_width}:
         raise HpcrunError(
-            f"--width={size.width} does not divide among --heads={size.heads}",
-            hint=f"--width {size.heads * math.ceil(size.width / size.heads)}, or other --heads",
+            f"--width={width} is not a multiple of --heads={heads}", hint=f"--width {next_width}, or other --heads"
         )
-    return size
+    return Size(depth or size.depth, next_width, heads, size.learning_rate)
 
 
 def build(size: Size, context: int, *, dropout: float = 0.0) -> keras.Model:
