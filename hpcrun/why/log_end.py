@@ -139,18 +139,22 @@ class Log:
         if size > TAIL_BYTES:
             data = data.partition(b"\n")[2]
         text = mask_secrets(_split_lines(data.decode(errors="replace")), run)
-        if "\x1b[" in text:
+        original_text = text
+        condensed_text = condense(text)  # a search for marks in this shorter text takes less time
+        if "\x1b[" in condensed_text:
             text = _COLOUR.sub("", text)
-        if any(mark in text for mark in ("it/s]", "s/it]", "slurmstepd: error: ", "sbatch: ")):
+        if any(mark in condensed_text for mark in ("it/s]", "s/it]", "slurmstepd: error: ", "sbatch: ")):
             text = _MISSING_LINE_BREAK.sub("\n", text)
-        if _ESCAPED_TRACEBACK in text:
+        if _ESCAPED_TRACEBACK.lower() in condensed_text:
             text = "\n".join(map(_without_escapes, text.split("\n")))
         lines = tuple(text.split("\n"))
-        text = _TIANHE_COMMANDS.sub(r"s\1: ", text) if "yh" in text else text
+        text = _TIANHE_COMMANDS.sub(r"s\1: ", text) if "yh" in condensed_text else text
         if without_launcher:
             text = _without_hydra(text)
-        lines, text, condensed_text = _clean(lines, text)
-        return cls(str(file.relative_to(run.directory)), lines, text, condensed_text)
+        if text != original_text:
+            condensed_text = condense(text)
+        lines, text, condensed_text = _clean(lines, text, condensed_text)
+        return cls(str(file).removeprefix(f"{run.directory}/"), lines, text, condensed_text)
 
     @cached_property
     def text(self) -> str:
@@ -182,16 +186,18 @@ def _without_escapes(line: str) -> str:
     return _ESCAPE.sub(lambda match: {"n": "\n", "t": "\t"}.get(match[1], match[1]), line)
 
 
-def _clean(lines: tuple[str, ...], text: str) -> tuple[tuple[str, ...], str, str]:
+def _clean(lines: tuple[str, ...], text: str, condensed_text: str) -> tuple[tuple[str, ...], str, str]:
     """Return a log's lines, their text without labels and wrapped lines, and its condensed form.
 
     Lines of other ranks within a traceback follow it; otherwise, the order of the lines remains.
     """
+    original_text = text
     if text[:1] in {" ", ">", "\n"}:
         text = _without_margin(text)
     if text.startswith('File "') or '\nFile "' in text:
         text = indent_frames(text)
-    condensed_text = condense(text)
+    if text != original_text:
+        condensed_text = condense(text)
     if _PREFIX_START.search(condensed_text):
         text = "\n".join([_RANK_PREFIX.sub("", line, count=1) for line in text.split("\n")])
         condensed_text = condense(text)

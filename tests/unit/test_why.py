@@ -221,6 +221,8 @@ def test_a_text_that_matches_a_pattern_is_not_skipped(data):
     (r"files?-(?:x|yes)*abc{2}d+e", (("file",),)),
     (r"\x1B\[foo|\u00e9abc|\N{DASH}abc", (("\x1b[foo", "abc"),)),
     (r"(?!not this)(?<=nor)this|that {one}", (("that {one}", "this"),)),
+    (r"^Error(?=(?:\n.*){0,9}?\n(?:halted|Calls: ))", (("error",), ("calls: ", "halted"))),
+    (r"(?<=after )x(?=y|after that)?", (("after ",),)),
     (r"(?P<quote>['\"])name(?P=quote) is 42nd", (("name",), (" is nd",))),
 ])  # fmt: skip
 def test_the_literals_of_a_pattern(pattern, groups):
