@@ -8,6 +8,7 @@ scaling), the sum of their squares (`global_clipnorm`), and whether a rank wants
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -143,8 +144,14 @@ class StageOptimizer:
         if (is_scaled or is_clipped) and self.sums.trained():
             squares, is_finite = (value.numpy().item() for value in self._measure(gradients))
         squares, is_finite = self._agree(squares, is_finite)
-        self._apply(gradients, tf.constant(is_finite), tf.constant(squares, "float32"))
+        apply = self._apply_sums if gradients is None else self._apply
+        apply(gradients, tf.constant(is_finite), tf.constant(squares, "float32"))
         self.sums.reset(large=True)
+
+    @cached_property
+    def _apply_sums(self) -> Any:
+        """`_apply` for the sums of this rank, without `tf.function`'s search for a graph."""
+        return self._apply.get_concrete_function(None, tf.TensorSpec((), "bool"), tf.TensorSpec((), "float32"))
 
     def _agree(self, squares: float, is_finite: bool) -> tuple[float, bool]:
         """Return the values of the whole model, and let the reducer know what other ranks request. Collective."""
