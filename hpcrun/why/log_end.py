@@ -49,7 +49,8 @@ _WARNING = re.compile(
             (?!.*(?:to[ ]create[ ]StreamExecutor|CUDA_ERROR_INVALID_DEVICE|OP_REQUIRES[ ]failed[ ]at[ ]xla_ops
             |OP_REQUIRES[ ]failed[ ]at[ ].*OOM[ ]when[ ]allocating)).*
         |[WI][ ](?:tensorflow|external)/\S+[ ].*  # TensorFlow 1 before 1.4
-        |(?:\d{4}-\d\d-\d\d[ ][\d:.]+:[ ]E|E\d{4})[ ].*(?:[ ]register[ ]cu\w+[ ]factory|failed[ ]call[ ]to[ ]cuInit).*
+        |(?:\d{4}-\d\d-\d\d[ ][\d:.]+:[ ]E|E\d{4})[ ].*(?:[ ]register[ ]cu\w+[ ]factory
+            |failed[ ]call[ ]to[ ]cuInit(?!.*(?:ERROR_UNKNOWN|unknown[ ]error))).*
         |[WI]\d{4}[ ][\d:]+.*  # absl
         |WARNING:(?:tensorflow|root|absl|py\.warnings):.*
         |\S+:\d+:[ ]\w*Warning:[ ].*

@@ -20,7 +20,7 @@ MAX_MESSAGE_CHARACTERS = 400
 _TRACEBACK_START = re.compile(r"^.{0,500}?Traceback \(most recent call last\)(?::(?: \(RANK \d+\))?\s*$| ─+╮$|$)")
 _GRAPH_FRAME = re.compile(
     r"""^\s+(?:File\ "(?P<file>[^"]+)",\ line\ (?P<number>\d+),\ in\ \S+
-    |(?P<old_file>/\S+):(?P<old_number>\d+)\ \S+  # before TensorFlow 2.7
+    |(?P<old_file>/\S+|\w\S*\.py):(?P<old_number>\d+)\ \S+  # before TensorFlow 2.7
     )(?:\ \ \*+)?\s*$""",
     re.VERBOSE,
 )
