@@ -140,10 +140,10 @@ class Log:
         if size > TAIL_BYTES:
             data = data.partition(b"\n")[2]
         text = mask_secrets(_split_lines(data.decode(errors="replace")), run)
+        if "\x1b[" in text:
+            text = _COLOUR.sub("", text)
         original_text = text
         condensed_text = condense(text)  # a search for marks in this shorter text takes less time
-        if "\x1b[" in condensed_text:
-            text = _COLOUR.sub("", text)
         if any(mark in condensed_text for mark in ("it/s]", "s/it]", "slurmstepd: error: ", "sbatch: ")):
             text = _MISSING_LINE_BREAK.sub("\n", text)
         if _ESCAPED_TRACEBACK.lower() in condensed_text:

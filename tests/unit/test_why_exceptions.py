@@ -114,8 +114,9 @@ def test_advice_names_the_package_that_raised_the_exception():
     ("slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***", "time-limit"),
     (f"{HEAD}ValueError: odd", "traceback"),
 ])  # fmt: skip
-def test_a_message_behind_a_progress_bar_is_found(recorded, message, name):
-    assert diagnose(recorded, f"  6%|#    | 2/33 [00:02<00:39,  1.28s/it]{message}\n").name == name
+@pytest.mark.parametrize("colour", ["", "\x1b[0m"])
+def test_a_message_behind_a_progress_bar_is_found(recorded, message, name, colour):
+    assert diagnose(recorded, f"  6%|#    | 2/33 [00:02<00:39,  1.28s/it{colour}]{message}\n").name == name
 
 
 def test_an_error_of_the_system_says_more_than_the_library_that_reports_it(recorded):
