@@ -23,7 +23,7 @@ _RULE_KEYS: dict[str, type] = {
     "when": str, **_LIMITS, "choices": list, "option": str, "job": str, "excludes": str, "multiple_of": str,
     "min_ranks": int, "max_ranks": int, "divides_ranks": bool, "multiple_of_ranks": bool, "other_ranks": int,
 }  # fmt: skip
-_MULTIPLES = {"multiple_of", "divides_ranks", "multiple_of_ranks", "other_ranks"}
+_RULES_OF_WHOLE_NUMBERS = {"multiple_of", "divides_ranks", "multiple_of_ranks", "other_ranks"}
 _TEXT_KEYS = ("description", "entry")
 _LIST_KEYS = ("packages",)
 _LISTS_OF_DATA = ("defaults", "layouts")
@@ -76,9 +76,9 @@ def _require_declaration(name: str, declaration: Any) -> None:
 
 
 def _require_whole_numbers(option: str, declaration: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Refuse rules about multiples of options that are not whole numbers."""
+    """Refuse rules that are for whole numbers, of options that are not."""
     for rule in declaration.get("requires", []):
-        for key in rule.keys() & _MULTIPLES:
+        for key in rule.keys() & _RULES_OF_WHOLE_NUMBERS:
             for name in sorted({option, rule[key]} & options.keys()):
                 option_type = _option_type(f"options.{name}", options[name])
                 if option_type is not int:
