@@ -37,7 +37,7 @@ _MESSAGE = re.compile(
     r"|denied|exceed|too (?:many|few|large|small)|must|illegal|unknown|mismatch|\bnan\b|stop(?:ping|ped)?\b|!!"
 )
 _NO_MESSAGE = re.compile(
-    r"(?i)warn|MPI_Abort|^(?:MPICH ERROR|Abort\(|aborting job|\[\S+:\d+\])|stopping \.\.\.|Abort trap"
+    r"(?i)warn|MPI_Abort|^(?:MPICH ERROR|Abort\(|aborting job|\[\S+:\d+\])|stopping \.\.\.|Abort trap|\bMPT ERROR:"
     r"|^\W*(?:stop(?:ping)?|abort(?:ing|ed)?|exit(?:ing)?)\b.{0,12}$"
     r"|\b(?:rel\w*|abs\w*|l[12]|mean|max\w*|rms|squared?)[ ._-]*errors?\b|\berrors?\b[ =:]*[\d.]+(?:e[-+]?\d+)?\b"
     r"|\b[0-9A-Fa-f]{16}\b|\b0x[0-9a-f]{6}"  # of a backtrace
