@@ -183,7 +183,7 @@ def _find_instruction(facts: JobFacts, match: Match) -> str:
         return ""
     log = next(log for log in facts.logs if log.name == match.line[0])
     following_line = log.line(match.line[1] + 1) if match.line[1] + 1 < len(log.lines) else ""
-    is_text = not following_line.startswith("***")
+    is_text = not following_line.lstrip().startswith(("***", "Call Stack"))
     return f"its next line says: {following_line}" if is_text and is_instruction(following_line) else ""
 
 
