@@ -6,7 +6,7 @@ from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
-QUICK_CASES = ("momentum",)
+QUICK_CASES = ("momentum", "clipped words")
 DIFFERENT_CASES = ("clipping by the global norm", "overflow", "words", *QUICK_CASES)
 OTHER_CASES = (
     "SGD", "Adam", "AdamW and a schedule", "Nadam", "Adafactor", "sum", "sample weights", "activity", "loss scale",
@@ -54,8 +54,8 @@ def test_messages_from_the_memory_of_tensors(reference):
     arguments = (2, 3, "1f1b", 0, 0, *QUICK_CASES)
     program, file = PROGRAMS / "pipeline_exact.py", reference(QUICK_CASES)
     results = run_keras(2, program, file, *arguments, HPCRUN_CUDA_AWARE="1").results()
-    distances = [distance for result in results for distance in result["distances"].values()]
-    assert [distance < 2e-5 for distance in distances] == [True, True]
+    assert len(results) == 2
+    assert max(distance for result in results for distance in result["distances"].values()) < 2e-5
     results = run_keras(2, PROGRAMS / "pipeline_messages.py").results()
     assert results == [{"0": [True, ["ndarray"]], "1": [True, ["EagerTensor"]]}] * 2  # through the host, and not
 

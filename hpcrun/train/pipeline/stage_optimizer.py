@@ -64,6 +64,7 @@ def build_optimizer(
     stages = [stage_of.get(variables.references.get(id(v), 0)) for v in optimizer.variables]
     own = [v for v, stage in zip(optimizer.variables, stages, strict=True) if stage == service.layout.stage]
     initialize(own)
+    service.keep(len(model.variables))  # not the state of an earlier optimizer
     service.add(optimizer.variables, stages)
     for variable, old in zip(optimizer.variables, old_variables, strict=False):
         if not isinstance(variable, AbsentVariable):
@@ -243,10 +244,8 @@ def _clip_factor(norm: Data, limit: float) -> Data:
 
 
 def _scaled(gradient: Data, scale: Data) -> Data:
-    factor = tf.cast(scale, gradient.dtype)
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
-    return gradient * factor
+    """Return a scaled gradient; dense also for an embedding, since Keras's clipping adds up the rows of a word."""
+    return tf.convert_to_tensor(gradient) * tf.cast(scale, gradient.dtype)
 
 
 def _count_step(optimizer: keras.optimizers.Optimizer, is_finite: Data) -> None:

@@ -64,6 +64,10 @@ class VariableService:
             self.variables.append(variable)
             self.stages.append(stage)
 
+    def keep(self, count: int) -> None:
+        """Forget all variables but the first ones, equally many on all ranks."""
+        del self.variables[count:], self.stages[count:]
+
     def fetch(self, number: int) -> Array:
         """Return the value of a variable from the rank of its stage in this replica."""
         owner = self.layout.rank_of(self._stage(number))

@@ -83,6 +83,11 @@ CASES = {
     "overflow": one_output(lambda: scaled(3e38)),  # both epochs skip steps until the scale is low enough
     # The gradients of attention's key biases are 0, and Adam would divide their rounding errors by a smaller epsilon.
     "words": lambda: (words(), optimizers.Adam(0.01, epsilon=1e-3), {"loss": crossentropy(), "metrics": ["accuracy"]}),
+    "clipped words": lambda: (
+        words(),
+        optimizers.Adam(0.01, epsilon=1e-3, global_clipnorm=0.5),
+        {"loss": crossentropy()},
+    ),
 }
 
 
@@ -98,7 +103,7 @@ def make(case, build):
     random = np.random.default_rng(0)
     x: Any
     y: Any
-    if case == "words":
+    if "words" in case:
         x = random.integers(0, 20, (SAMPLES, 5))
         y = random.integers(0, 20, (SAMPLES, 5))
     elif len(model.inputs) > 1:
