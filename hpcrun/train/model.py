@@ -76,7 +76,7 @@ class Model(ModelWrapper):
         super().__init__(keras_model)
         world()
         synchronize_keras_layers()
-        if stages == 1:
+        if stages == 1 and stages is not True:
             initialize(keras_model.variables)
             wrap_steps(keras_model)
         else:

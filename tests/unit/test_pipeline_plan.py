@@ -9,6 +9,7 @@ pytest.importorskip("tensorflow")
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import hpcrun.train
 from hpcrun.errors import HpcrunError
@@ -77,12 +78,52 @@ def test_measured_cuts_are_close_to_the_best():
         ({"stages": 0}, "stages=0"),
         ({"stages": 5}, "can be cut into 4 stages, not into 5"),
         ({"stages": 2, "micro_batches": 0}, "micro_batches=0"),
+        ({"stages": True}, "stages=True"),
+        ({"stages": 2, "micro_batches": "4"}, "micro_batches='4'"),
         ({"stages": 2, "schedule": "zigzag"}, "schedule='zigzag'"),
+        ({"stages": 2, "recompute": "yes"}, "recompute='yes'"),
+        ({"stages": 2, "batch_size": 0}, "batch_size=0"),
+        ({"stages": 2, "batch_size": "8"}, "batch_size='8'"),
+        ({"stages": 2, "replicas": 0, "batch_size": 8}, "replicas=0"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message):
     with pytest.raises(HpcrunError, match=message):
         hpcrun.train.plan(equal_blocks(4), **arguments)
+
+
+def test_numbers_of_numpy_are_numbers():
+    stages, micro_batches, samples = np.array([2, 4, 8])
+    plan = hpcrun.train.plan(equal_blocks(2), stages, micro_batches, batch_size=samples)
+    assert (len(plan.stages), plan.micro_batches, plan.micro_batch_size) == (2, 4, 2)
+
+
+def test_a_model_without_layers_is_refused():
+    inputs = keras.Input((2,))
+    with pytest.raises(HpcrunError, match="has no layers"):
+        hpcrun.train.plan(keras.Model(inputs, inputs), 1)
+
+
+@pytest.mark.parametrize(
+    ("marks", "stages", "message"),
+    [
+        ((0, 0), 2, "stages=2, and the script places layers on 1 stage\n"),
+        ((0, 1), ["first"], r"stages=\['first'\], and the script places layers on 2 stages"),
+    ],
+)
+def test_stages_of_the_script_that_do_not_fit_the_arguments_are_refused(marks, stages, message):
+    inputs = x = keras.Input((2,))
+    for mark, name in zip(marks, ("first", "second"), strict=True):
+        with hpcrun.train.stage(mark):
+            x = layers.Dense(2, name=name)(x)
+    with pytest.raises(HpcrunError, match=message):
+        hpcrun.train.plan(keras.Model(inputs, x), stages)
+
+
+@pytest.mark.parametrize("number", [-1, 1.0, True, "0"])
+def test_the_number_of_a_stage_is_a_whole_number(number):
+    with pytest.raises(HpcrunError, match=f"number={number!r}"), hpcrun.train.stage(number):
+        pass
 
 
 def test_models_with_steps_of_their_own_are_refused():
@@ -108,6 +149,29 @@ def scaled_by_another_function(x):
     return scaled(x)
 
 
+class Scaler:
+    def __init__(self):
+        self.factor = Holder.scale
+
+    def __call__(self, x):
+        return self.multiply(x)
+
+    def multiply(self, x):
+        return x * self.factor
+
+
+class Module(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = tf.Variable(2.0, name="scale")
+
+    def __call__(self, x):
+        return x * self.factor
+
+
+scaler, module = Scaler(), Module()
+
+
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
@@ -117,13 +181,21 @@ def scaled_by_another_function(x):
         (scaled_by_another_function, {}),
         (partial(lambda x, by: x * by, by=Holder.scale), {}),
         (lambda x, by: x * by, {"by": Holder.scale}),
+        (scaler, {}),
+        (lambda x: scaler(x), {}),  # noqa: PLW0108
+        (scaler.multiply, {}),
+        (module, {}),
+        (tf.function(lambda x: x * Holder.scale.value), {}),
     ],
-    ids=["default", "attribute", "inner function", "another function", "partial", "arguments"],
-)
+    ids=[
+        "default", "attribute", "inner function", "another function", "partial", "arguments", "object",
+        "call of an object", "method", "module", "tf.function",
+    ],
+)  # fmt: skip
 def test_a_lambda_with_hidden_state_is_refused(function, arguments):
     inputs = keras.Input((2,))
-    hidden = layers.Lambda(function, arguments=arguments, name="hidden")(layers.Dense(2)(inputs))
-    with pytest.raises(HpcrunError, match="'hidden' uses the variable 'scale'"):
+    hidden = layers.Lambda(function, arguments=arguments, output_shape=(2,), name="hidden")(layers.Dense(2)(inputs))
+    with pytest.raises(HpcrunError, match=r"'hidden' uses the variable 'scale(:0)?'"):
         hpcrun.train.plan(keras.Model(inputs, hidden), 2)
 
 
@@ -133,6 +205,16 @@ def test_a_lambda_with_a_layer_is_refused_and_one_without_state_is_not():
     assert len(hpcrun.train.plan(keras.Model(inputs, stateless), 2).stages) == 2
     hidden = layers.Lambda(lambda x: dense(x), name="hidden")(stateless)  # noqa: PLW0108
     with pytest.raises(HpcrunError, match="'hidden' uses the layer 'inside'"):
+        hpcrun.train.plan(keras.Model(inputs, hidden), 2)
+
+
+def test_layers_that_a_lambda_has_not_called_yet():
+    inputs, heads = keras.Input((2,)), [keras.Sequential([layers.Dense(2)], name="head")]
+    joined = layers.Concatenate()  # has no weights
+    x = layers.Lambda(lambda x: joined([x, x]), output_shape=(4,))(layers.Dense(2)(inputs))
+    assert len(hpcrun.train.plan(keras.Model(inputs, x), 2).stages) == 2
+    hidden = layers.Lambda(lambda x: 2 * heads[0](x), output_shape=(2,), name="hidden")(x)
+    with pytest.raises(HpcrunError, match="'hidden' uses the layer 'head'"):
         hpcrun.train.plan(keras.Model(inputs, hidden), 2)
 
 

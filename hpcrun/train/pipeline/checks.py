@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import keras
 
 from hpcrun.errors import HpcrunError
@@ -13,18 +15,40 @@ _METHODS = ("train_step", "test_step", "predict_step", "compute_loss", "compute_
 _OPTIMIZERS = ("MultiOptimizer", "ScheduleFreeAdamW")
 
 
-def check_settings(micro_batches: int, schedule: str) -> None:
-    """Raise an error for wrong settings of a pipeline.
+def whole_number(name: str, value: object, hint: str, *, minimum: int = 1) -> int:
+    """Return a whole number, also one of NumPy.
+
+    Args:
+        name: The name of the argument.
+        value: Its value.
+        hint: What to do if it is wrong.
+        minimum: The smallest number that is allowed.
 
     Raises:
-        HpcrunError: The number of micro-batches is not positive, or the schedule is unknown.
+        HpcrunError: The value is not a whole number, or too small.
     """
-    if not isinstance(micro_batches, int) or micro_batches < 1:
-        raise HpcrunError(
-            f"micro_batches={micro_batches!r}", hint="give a whole number, several times the number of stages"
-        )
+    try:
+        number = minimum - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = minimum - 1
+    if number < minimum:
+        raise HpcrunError(f"{name}={value!r}", hint=hint)
+    return number
+
+
+def check_settings(stages: int, micro_batches: int | None, schedule: str, *, recompute: bool) -> int:
+    """Return the number of micro-batches, by default twice the number of stages.
+
+    Raises:
+        HpcrunError: The number of micro-batches is not positive, the schedule is unknown, or `recompute` is no bool.
+    """
     if schedule not in SCHEDULES:
         raise HpcrunError(f"schedule={schedule!r}", hint=f"one of {', '.join(SCHEDULES)}")
+    if not isinstance(recompute, bool):
+        raise HpcrunError(f"recompute={recompute!r}", hint="True or False")
+    if micro_batches is None:
+        return 2 * stages
+    return whole_number("micro_batches", micro_batches, "give a whole number, several times the number of stages")
 
 
 def check_pipeline_model(model: keras.Model) -> None:

@@ -177,8 +177,8 @@ def _last_calls_inside(graph: Graph, name: str) -> list[int]:
     return [number for number, call in calls if inside and any(id(tensor) in inside[0] for tensor in call.outputs)]
 
 
-def apply_marks(graph: Graph) -> tuple[Graph, list[int]]:
-    """Return the graph in the order of the stages that the script has marked, and the cuts; no cuts without marks.
+def apply_marks(graph: Graph) -> tuple[Graph, list[int] | None]:
+    """Return the graph in the order of the stages that the script has marked, and the cuts; None without marks.
 
     A call without a mark belongs to the last stage of the calls whose results it takes.
 
@@ -186,7 +186,7 @@ def apply_marks(graph: Graph) -> tuple[Graph, list[int]]:
         HpcrunError: A call takes the result of a later stage, stages are missing, or a layer is on two stages.
     """
     if all(call.mark is None for call in graph.calls):
-        return graph, []
+        return graph, None
     stage_of_tensor: dict[int, int] = {}
     stage_of_call = []
     for call in graph.calls:

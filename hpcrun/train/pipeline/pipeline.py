@@ -71,8 +71,7 @@ class Pipeline:
         recompute: bool = False,
     ) -> None:
         count = count_stages(stages)
-        micro_batches = 2 * count if micro_batches is None else micro_batches
-        check_settings(micro_batches, schedule)
+        micro_batches = check_settings(count, micro_batches, schedule, recompute=recompute)
         require_divisible(world().size, count)
         check_pipeline_model(model)
         if count_workers() > 1:

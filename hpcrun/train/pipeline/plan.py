@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, pluralize
 from hpcrun.frozen import frozen
-from hpcrun.train.pipeline.checks import check_pipeline_model, check_settings
+from hpcrun.train.pipeline.checks import check_pipeline_model, check_settings, whole_number
 from hpcrun.train.pipeline.cut import (
     Costs,
     apply_marks,
@@ -123,15 +123,18 @@ def plan(
         replicas: Number of replicas of the pipeline.
 
     Raises:
-        HpcrunError: The model is no Keras model, or cannot be cut into these stages.
+        HpcrunError: The model is no Keras model, or cannot be cut into these stages, or another argument is wrong.
     """
     model = getattr(model, "keras_model", model)
     check_is_model(model, "hpcrun.train.plan")
     count = count_stages(stages)
-    micro_batches = 2 * count if micro_batches is None else micro_batches
-    check_settings(micro_batches, schedule)
+    micro_batches = check_settings(count, micro_batches, schedule, recompute=recompute)
+    replicas = whole_number("replicas", replicas, "give the number of copies of the model: ranks / stages")
+    size = DEFAULT_MICRO_BATCH_SIZE
+    if batch_size is not None:
+        batch_size = whole_number("batch_size", batch_size, "give the number of samples of all replicas")
+        size = max(1, batch_size // (replicas * micro_batches))
     check_pipeline_model(model)
-    size = DEFAULT_MICRO_BATCH_SIZE if batch_size is None else max(1, batch_size // (replicas * micro_batches))
     graph, cuts = choose_cuts(trace_model(model), stages, lambda graph: measure(graph, size))
     return describe(graph, cuts, measure(graph, size), (micro_batches, size, schedule), recompute=recompute)
 
@@ -144,11 +147,8 @@ def count_stages(stages: int | Sequence[str]) -> int:
     """
     if isinstance(stages, list | tuple) and all(isinstance(name, str) for name in stages):
         return len(stages) + 1
-    if not isinstance(stages, int) or stages < 1:
-        raise HpcrunError(
-            f"stages={stages!r}", hint="give the number of stages, or a list: the last layer of each stage but the last"
-        )
-    return stages
+    hint = "give the number of stages, or a list: the last layer of each stage but the last"
+    return whole_number("stages", stages, hint)
 
 
 def choose_cuts(
@@ -164,22 +164,25 @@ def choose_cuts(
     Raises:
         HpcrunError: The model cannot be cut into these stages.
     """
+    if not graph.calls:
+        raise HpcrunError(f"the model {graph.model.name!r} has no layers", hint="add layers between input and output")
     graph, marked = apply_marks(graph)
-    if marked:
-        if len(marked) + 1 != count_stages(stages):
+    count = count_stages(stages)
+    if marked is not None:
+        if isinstance(stages, list | tuple) or len(marked) + 1 != count:
             raise HpcrunError(
-                f"stages={stages!r}, and the script places layers on {len(marked) + 1} stages",
+                f"stages={stages!r}, and the script places layers on {pluralize(len(marked) + 1, 'stage')}",
                 hint=f"give stages={len(marked) + 1}, or remove the stage() blocks",
             )
         return graph, marked
-    if not isinstance(stages, int):
+    if isinstance(stages, list | tuple):
         return graph, cuts_after(graph, stages)
-    allowed = require_cuts(graph, stages)
+    allowed = require_cuts(graph, count)
     costs = measure_costs(graph)
     sent = {cut: float(sum(tensor_bytes(t, 1) for t in crossing_tensors(graph, cut))) for cut in allowed}
     times = [sum(pair) for pair in zip(costs.forward, costs.backward, strict=True)]
     memory = [float(sum(pair)) for pair in zip(costs.weights, costs.activations, strict=True)]
-    return graph, best_cut(allowed, times, memory, sent, stages)
+    return graph, best_cut(allowed, times, memory, sent, count)
 
 
 def describe(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from keras.src.ops.node import Node  # Keras does not export it
 
-from hpcrun.errors import HpcrunError
+from hpcrun.train.pipeline.checks import whole_number
 from hpcrun.train.pipeline.graph import STAGE_MARK
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ def stage(number: int) -> Iterator[None]:
     Raises:
         HpcrunError: The number is negative or not a whole number.
     """
-    if not isinstance(number, int) or number < 0:
-        raise HpcrunError(f"stage({number!r})", hint="give the number of the stage: 0, 1, 2, ...")
+    number = whole_number("number", number, "give the number of the stage: stage(0), stage(1), ...", minimum=0)
     original_init = Node.__init__
 
     def init(self: Keras, *args: Keras, **kwargs: Keras) -> None:
