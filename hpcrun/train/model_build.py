@@ -37,6 +37,22 @@ def build(model: keras.Model, sharded_input: ShardedInput, step: str) -> None:
         _build_by_calling(model, sharded_input.spec)
 
 
+def build_for_batch(model: keras.Model, x: Data, y: Data = None, sample_weight: Data = None) -> None:
+    """Create the metrics of a compiled model with pipeline stages, of which the last stage alone computes the outputs.
+
+    Args:
+        model: The Keras model; without stages, its first step creates its variables.
+        x: Arrays of (samples, ...).
+        y: Targets.
+        sample_weight: Weight of each sample, (samples,).
+    """
+    if model.training_state.pipeline and any(not getattr(metric, "built", True) for metric in model.metrics):
+        batch = keras.tree.map_structure(
+            lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(leaf), (x, y, sample_weight)
+        )
+        _build_by_calling(model, batch)
+
+
 def is_custom_step(model: keras.Model, step: str) -> bool:
     """Return whether a model overrides a step of `keras.Model`.
 

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.model_build import build_for_batch
 from hpcrun.train.ranks.replicas import Replica
 from hpcrun.train.ranks.world import world
 from hpcrun.train.state import broadcast, broadcast_once
@@ -65,15 +66,21 @@ class ModelWrapper:
         """Call the Keras model."""
         return self.keras_model(*args, **kwargs)
 
-    def train_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
-        """Train on one batch per rank, as `keras.Model.train_on_batch` does; all ranks have the same weight."""
+    def train_on_batch(
+        self, x: Data, y: Data = None, sample_weight: Data = None, *args: Keras, **kwargs: Keras
+    ) -> Keras:
+        """Train on one batch per replica, as `keras.Model.train_on_batch` does; all have the same weight."""
         broadcast_once(self.keras_model)
-        return self.keras_model.train_on_batch(*args, **kwargs)
+        build_for_batch(self.keras_model, x, y, sample_weight)
+        return self.keras_model.train_on_batch(x, y, sample_weight, *args, **kwargs)
 
-    def test_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
-        """Evaluate one batch on this rank, as `keras.Model.test_on_batch` does."""
+    def test_on_batch(
+        self, x: Data, y: Data = None, sample_weight: Data = None, *args: Keras, **kwargs: Keras
+    ) -> Keras:
+        """Evaluate one batch on this replica, as `keras.Model.test_on_batch` does."""
         broadcast_once(self.keras_model)
-        return self.keras_model.test_on_batch(*args, **kwargs)
+        build_for_batch(self.keras_model, x, y, sample_weight)
+        return self.keras_model.test_on_batch(x, y, sample_weight, *args, **kwargs)
 
     def plan(self, batch_size: int | None = None) -> Plan:
         """Measure the pipeline stages, and return their plan, as text by `str`. Collective.

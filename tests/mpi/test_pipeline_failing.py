@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
     [
         ("layer", 2, ["[rank 1/2", "this layer is broken", "on stage 1 of 2"]),
         ("loss", 2, ["pipeline stages cannot normalize a loss", "HINT: give sample_weight and the default reduction"]),
+        ("eager function", 2, ["the layer 'fragile' calls tf.py_function", "HINT: write it with operations"]),
         ("optimizer", 2, ["the optimizer Adam has use_ema=True", "HINT: leave out use_ema"]),
         (
             "early data",

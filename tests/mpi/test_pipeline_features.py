@@ -34,6 +34,22 @@ def test_callbacks_and_files_have_the_whole_model(tmp_path, ranks):
     assert (tmp_path / "log.csv").read_text().count("\n") == 4
 
 
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=thorough)])
+def test_compile_changes_the_trainable_weights_and_the_metrics(ranks):
+    (expected,) = run_keras(0, PROGRAMS / "pipeline_changes.py", 1).results()
+    assert [sorted(logs) for logs in expected["logs"]] == [
+        ["accuracy", "loss"], ["loss"], ["accuracy", "loss", "sparse_top_k_categorical_accuracy"],
+    ]  # fmt: skip
+    results = run_keras(ranks, PROGRAMS / "pipeline_changes.py", 2).results()
+    assert len(results) == ranks
+    for result in results:
+        assert result["batch"] == pytest.approx(expected["batch"], abs=1e-5)
+        assert result["weights"] == pytest.approx(expected["weights"], abs=1e-4)
+        for logs, expected_logs in zip(result["logs"], expected["logs"], strict=True):
+            assert logs == pytest.approx(expected_logs, abs=1e-5)
+        assert result["kept"] == result["expected"]  # not the state of earlier optimizers
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -21,6 +21,7 @@ from hpcrun.train.pipeline.measurement import measure
 from hpcrun.train.pipeline.messages import Messages
 from hpcrun.train.pipeline.plan import DEFAULT_MICRO_BATCH_SIZE, choose_cuts, count_stages, describe
 from hpcrun.train.pipeline.saving import save_on_disk
+from hpcrun.train.pipeline.schedule import held_micro_batches
 from hpcrun.train.pipeline.stage_optimizer import StageOptimizer, build_optimizer
 from hpcrun.train.pipeline.steps import StageSteps, make_functions
 from hpcrun.train.pipeline.tensorflow_stage import StagePart, TensorFlowStage
@@ -80,6 +81,7 @@ class Pipeline:
                 hint="leave out --virtual-workers, or stages",
             )
         self.model, self.schedule, self.recompute = model, schedule, recompute
+        self._micro_batches = micro_batches
         self.layout = create_layout(count)
         self._choose_stages(stages)
         self.service = VariableService(self.layout)
@@ -91,6 +93,7 @@ class Pipeline:
         make_functions(model, self.steps)
         save_on_disk(model)
         self._optimizer: keras.optimizers.Optimizer | None = None
+        self._compiled: object = None  # what Keras keeps of the last compile
         self._announce()
 
     @property
@@ -100,17 +103,23 @@ class Pipeline:
         return [variable for variable, stage in pairs if stage == self.layout.stage]
 
     def compile(self) -> list[Reducer]:
-        """Prepare the compiled optimizer, drop traced functions, and return the reducers. Collective."""
-        model = self.model
+        """Prepare what the last `compile` has set, and return the reducers; no effect if that is prepared. Collective.
+
+        As in Keras, `compile` decides which weights are trainable.
+        """
+        model, config = self.model, self.model._compile_config  # noqa: SLF001
         if model.optimizer is None:
             return []
-        if model._compile_config.config.get("jit_compile") is True and world().rank == 0:  # noqa: SLF001
-            print_line("INFO: jit_compile is off: the model has pipeline stages")
-        if model.optimizer is not self._optimizer:
+        is_new = model.optimizer is not self._optimizer
+        if is_new or config is not self._compiled:
+            if config.config.get("jit_compile") is True and world().rank == 0:
+                print_line("INFO: jit_compile is off: the model has pipeline stages")
             check_optimizer(model.optimizer)
-            self._optimizer = build_optimizer(model, self._stage_of, self.service)
+            self.steps.compile(self._part())
+            if is_new:
+                self._optimizer = build_optimizer(model, self._stage_of, self.service)
             self.steps.optimizer = StageOptimizer(self.layout, self._optimizer, self.steps.stage.sums)
-        self.steps.stage.compile()
+            self._compiled = config
         return [self.steps.optimizer.reducer]
 
     def plan(self, batch_size: int | None = None) -> Plan:
@@ -119,7 +128,7 @@ class Pipeline:
         Args:
             batch_size: The global batch size (default: 4 samples in each micro-batch).
         """
-        micro_batches = self.steps.micro_batches
+        micro_batches = self._micro_batches
         parts = self.layout.replica.size * micro_batches
         size = DEFAULT_MICRO_BATCH_SIZE if batch_size is None else max(1, batch_size // parts)
         costs = on_rank_0("the plan of the pipeline", lambda: measure(self._graph, size))
@@ -204,6 +213,7 @@ class Pipeline:
             received=crossing_tensors(self._graph, start) if start else [],
             sent=[] if self.layout.is_last else crossing_tensors(self._graph, end),
             is_last=self.layout.is_last,
+            held=held_micro_batches(self.schedule, self.layout.stages, self._micro_batches, self.layout.stage),
             trainable=[v for v in self.model.trainable_variables if id(v) in own],
             frozen=[v for v in self.model.non_trainable_variables if id(v) in own],
         )
@@ -221,7 +231,7 @@ class Pipeline:
             names = [f"{self._graph.calls[start].name} to {self._graph.calls[end - 1].name}" for start, end in ranges]
             print_line(
                 f"{self.layout.stages} stages, {pluralize(self.layout.replica.size, 'replica')}, "
-                f"{self.steps.micro_batches} micro-batches ({self.schedule}): "
+                f"{self._micro_batches} micro-batches ({self.schedule}): "
                 + "; ".join(
                     f"stage {number} ({format_ranks(self.layout.ranks_of(number))}): {text}"
                     for number, text in enumerate(names)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hpcrun.train.pipeline.layout import Layout
     from hpcrun.train.pipeline.messages import Messages
     from hpcrun.train.pipeline.stage_optimizer import StageOptimizer
-    from hpcrun.train.pipeline.tensorflow_stage import TensorFlowStage
+    from hpcrun.train.pipeline.tensorflow_stage import StagePart, TensorFlowStage
     from hpcrun.train.types import Data, Keras
 
     Array = np.ndarray[Any, Any]
@@ -57,6 +57,15 @@ class StageSteps:
         self.last_activity = ""
         self._steps = 0
         self._metric_shapes: dict[str, tuple[int, ...]] = {}
+
+    def compile(self, part: StagePart) -> None:
+        """Forget the last `compile`.
+
+        Args:
+            part: What the stage computes, with the weights that are trainable now.
+        """
+        self.stage.compile(part)
+        self._metric_shapes = {}
 
     def train(self, shard: Shard | Data) -> dict[str, Data]:
         """Train on this replica's shard of a batch, and return the metrics of the replica. Collective."""
@@ -91,9 +100,11 @@ class StageSteps:
         return self._share_logs()
 
     def test(self, shard: Shard | Data) -> dict[str, Data]:
-        """Evaluate this replica's shard of a batch; the last stage returns the metrics."""
+        """Evaluate this replica's shard of a batch; the last stage returns the metrics, of a whole batch all stages."""
         batches, counts = self._split(shard)
         self._forward(batches, lambda batch, received: self.stage.test(batch, received, counts=counts))
+        if not isinstance(shard, Shard):
+            return self._share_logs()
         return self.stage.logs() if self.layout.is_last else self._own_metrics()
 
     def predict(self, data: PredictShard | Data) -> Data:

@@ -16,6 +16,7 @@ from keras.src.layers.layer import CallContext  # Keras does not export it
 from hpcrun.train.any_batch_size import compile_for_any_batch_size
 from hpcrun.train.data.batch_share import use_share
 from hpcrun.train.losses import scale_losses
+from hpcrun.train.pipeline.eager_functions import refuse_eager_functions
 from hpcrun.train.pipeline.gradient_sums import GradientSums
 from hpcrun.train.pipeline.graph import compute
 from hpcrun.train.rank_random import use_rank_seeds
@@ -50,6 +51,7 @@ class StagePart(NamedTuple):
         received: The tensors that come from the previous stage.
         sent: The tensors that go to the next stage.
         is_last: Whether the stage computes the loss.
+        held: The number of micro-batches between their forward and backward passes at the same time.
         trainable: The trainable variables of the stage.
         frozen: Its other variables.
     """
@@ -59,6 +61,7 @@ class StagePart(NamedTuple):
     received: Sequence[keras.KerasTensor]
     sent: Sequence[keras.KerasTensor]
     is_last: bool
+    held: int
     trainable: Sequence[keras.Variable]
     frozen: Sequence[keras.Variable]
 
@@ -95,9 +98,13 @@ class TensorFlowStage:
         self._functions: dict[str, Any] = {}
         self._zero_loss, self._token = tf.zeros(()), tf.zeros(())
 
-    def compile(self) -> None:
-        """Drop the traced functions, because the loss, the metrics or the optimizer have changed."""
-        self._functions = {}
+    def compile(self, part: StagePart) -> None:
+        """Drop the traced functions, because loss, metrics, optimizer or trainable weights have changed.
+
+        Args:
+            part: What the stage computes, with the weights that are trainable now.
+        """
+        self.part, self.sums, self._functions = part, GradientSums(part.trainable), {}
 
     def forward(
         self, number: int, batch: MicroBatch, received: Sequence[Data], *, counts: bool = True
@@ -199,6 +206,8 @@ class TensorFlowStage:
         values |= {id(tensor): value for tensor, value in zip(self.part.received, received[:-1], strict=True)}
         values, losses = (self._compute_trainable if mode == "train" else self._compute)(values, token)
         losses.append(received[-1])  # the sum of the losses of earlier layers
+        if mode == "train" and self.part.held > 1 and not self.recompute:
+            refuse_eager_functions(self.part.calls)
         if not self.part.is_last:
             total = tf.add_n([tf.cast(tf.reduce_sum(loss), "float32") for loss in losses])
             return [*(values[id(tensor)] for tensor in self.part.sent), total]

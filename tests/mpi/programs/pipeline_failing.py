@@ -35,6 +35,8 @@ class Fragile(keras.layers.Layer):
     def call(self, x, training=False):
         if training and reason == "layer":
             raise ValueError("this layer is broken")
+        if training and reason == "eager function":
+            return tf.ensure_shape(tf.py_function(lambda x: 2 * x, [x], x.dtype), x.shape)
         if training and reason in {"hang", "stop", "death"}:
             return x + tf.stop_gradient(0 * tf.ensure_shape(tf.numpy_function(disturb, [x], x.dtype), x.shape))
         return x
@@ -42,8 +44,9 @@ class Fragile(keras.layers.Layer):
 
 data = hpcrun.train.dataset(x, x[:, :1], batch_size=8) if reason == "early data" else None
 inputs = keras.Input((4,))
-outputs = keras.layers.Dense(1)(Fragile()(keras.layers.Dense(4, name="middle")(inputs)))
-model = hpcrun.train.Model(keras.Model(inputs, outputs), stages=["middle"])
+outputs = keras.layers.Dense(1)(Fragile(name="fragile")(keras.layers.Dense(4, name="middle")(inputs)))
+stages = ["fragile" if reason == "eager function" else "middle"]
+model = hpcrun.train.Model(keras.Model(inputs, outputs), stages=stages)
 reduction = "mean_with_sample_weight" if reason == "loss" else "sum_over_batch_size"
 optimizer = keras.optimizers.Adam(use_ema=reason == "optimizer")
 model.compile(optimizer, keras.losses.MeanSquaredError(reduction=reduction))
