@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 
 from hpcrun.errors import HpcrunError
@@ -129,7 +130,9 @@ class CompressionOptions:
     def require_valid_compression(self) -> None:
         """Refuse invalid values of the compression options."""
         require_choice("--compress", self.compress, (*CODECS, AUTO), "hpcrun has no such codec")
-        if self.clip_factor is not None and not (isinstance(self.clip_factor, int | float) and self.clip_factor >= 0):
+        if self.clip_factor is not None and not (
+            isinstance(self.clip_factor, int | float) and 0 <= self.clip_factor < math.inf
+        ):
             hint = "2.5 clips gradients to 2.5 standard deviations, 0 leaves them as they are"
             raise HpcrunError(f"--clip-factor={self.clip_factor}: not a number from 0", hint=hint)
         for flag, value, minimum, example in (

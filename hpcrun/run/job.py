@@ -68,3 +68,22 @@ def read_number(name: str, default: float, unit: str, hint: str) -> float:
     if not 0 <= value < float("inf"):
         raise HpcrunError(f"{name}={text} is not a number of {unit}", hint=hint)
     return value
+
+
+def read_whole_number(name: str, default: int, unit: str, hint: str, *, minimum: int = 0) -> int:
+    """Read an environment variable that is a whole number; the arguments are those of `read_number`.
+
+    Args:
+        name: The variable.
+        default: The value if the variable is not set.
+        unit: The unit, for the error message.
+        hint: The hint of the error message.
+        minimum: The smallest number that is allowed.
+
+    Raises:
+        HpcrunError: The value is not a whole number from the minimum.
+    """
+    value = read_number(name, default, unit, hint)
+    if value < minimum or value != int(value):
+        raise HpcrunError(f"{name}={os.environ[name]} is not a whole number of {unit} from {minimum}", hint=hint)
+    return int(value)

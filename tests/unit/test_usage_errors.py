@@ -538,6 +538,7 @@ def test_a_codec_that_the_ranks_do_not_use_is_a_warning(cli):
         ("--clip-factor=3", "--clip-factor has no effect without --compress=ternary", "give --compress=ternary, too"),
         ("--min-size=9 --compress=bf16", "without --compress=ternary or --compress=powersgd", "or omit --min-size"),
         ("--compress=ternary --clip-factor=-1", "--clip-factor=-1.0: not a number from 0", "2.5 clips gradients"),
+        ("--compress=ternary --clip-factor=inf", "--clip-factor=inf: not a number from 0", "2.5 clips gradients"),
         ("--compress=powersgd --powersgd-rank=0", "--powersgd-rank=0: not a whole number from 1", "four columns"),
         ("--compress=ternary --float-every=-2", "--float-every=-2: not a whole number from 0", "0 none"),
         ("--compress=powersgd --float-first=-1", "--float-first=-1: not a whole number from 0", "the first 1000 steps"),

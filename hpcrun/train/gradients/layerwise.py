@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.run.job import read_number
+from hpcrun.run.job import read_whole_number
 from hpcrun.train.gradients.allreduce import AllReduce, call_blocking
 from hpcrun.train.settings import read_switch
 
@@ -33,9 +33,9 @@ def read_float_first() -> int:
     """Return how many steps are sent unrounded at the beginning of a training (``$HPCRUN_FLOAT_FIRST``; 0).
 
     Raises:
-        HpcrunError: The variable is not a number.
+        HpcrunError: The variable is not a whole number.
     """
-    return int(read_number("HPCRUN_FLOAT_FIRST", 0, "steps", "1000, or 0 for none"))
+    return read_whole_number("HPCRUN_FLOAT_FIRST", 0, "steps", "1000, or 0 for none")
 
 
 class Layout:
@@ -80,8 +80,8 @@ class LayerwiseAllReduce(AllReduce):
 
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         super().__init__(comm, call)
-        self.min_size = int(read_number("HPCRUN_MIN_SIZE", DEFAULT_MIN_SIZE, "numbers", "2048"))
-        self.float_every = int(read_number("HPCRUN_FLOAT_EVERY", 0, "steps", "100, or 0 for never"))
+        self.min_size = read_whole_number("HPCRUN_MIN_SIZE", DEFAULT_MIN_SIZE, "numbers", "2048")
+        self.float_every = read_whole_number("HPCRUN_FLOAT_EVERY", 0, "steps", "100, or 0 for never")
         self.float_first = read_float_first()
         self.is_last_layer_float = read_switch("HPCRUN_FLOAT_LAST_LAYER", default=False)
         self.error_feedback = read_switch("HPCRUN_ERROR_FEEDBACK", default=self.has_error_feedback)

@@ -93,7 +93,10 @@ def _distribute(optimizer: keras.optimizers.Optimizer) -> Reducer:
             _captured_steps[-1].append(CapturedStep(optimizer, gradients, trainable_variables))
         else:
             warn_about_dense_rows(optimizer, grads)
-            original_apply(average_gradients(reducer, grads), trainable_variables)
+            variables = (
+                getattr(optimizer, "_trainable_variables", ()) if trainable_variables is None else (trainable_variables)
+            )
+            original_apply(average_gradients(reducer, grads, variables), trainable_variables)
 
     def stateless_apply(optimizer_variables: Data, grads: Sequence[Data], trainable_variables: Data) -> Data:
         return original_stateless_apply(optimizer_variables, average_gradients(reducer, grads), trainable_variables)
@@ -185,12 +188,15 @@ def is_capturing() -> bool:
     return bool(_captured_steps)
 
 
-def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]:
+def average_gradients(
+    reducer: Reducer, gradients: Sequence[Data], variables: Sequence[keras.Variable] = ()
+) -> list[Data]:
     """Return the mean gradients of all ranks, inside or outside a compiled step.
 
     Args:
         reducer: The reducer that sums over the ranks.
         gradients: One per variable: a tensor, `tf.IndexedSlices` if sparse, None if the loss does not depend on it.
+        variables: The variables, if known: what codecs keep belongs to them.
 
     Returns:
         Tensors of the same shapes and dtypes; None for a gradient of None, and `tf.IndexedSlices` have the rows of all
@@ -210,12 +216,19 @@ def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]
     sparse_gradients = [g for g in gradients if is_sparse(g)]
     dense_gradients = [g for g in gradients if g is not None and not is_sparse(g)]
     # Send dense gradients first, because their messages include the header.
-    sums = iter(_allreduce_dense(reducer, dense_gradients or [keras.ops.zeros(())], share))
+    pairs = zip(paths_of(variables), gradients, strict=False)
+    paths = [path for path, g in pairs if g is not None and not is_sparse(g)]
+    sums = iter(_allreduce_dense(reducer, dense_gradients or [keras.ops.zeros(())], share, paths))
     rows = iter(gather_rows(reducer.comm, sparse_gradients, share, reducer.keepalive) if sparse_gradients else ())
     return [None if g is None else next(rows if is_sparse(g) else sums) for g in gradients]
 
 
-def _allreduce_dense(reducer: Reducer, gradients: Sequence[Data], share: Data) -> list[Data]:
+def paths_of(variables: Sequence[Keras]) -> list[str]:
+    """Return the paths of variables of Keras or TensorFlow."""
+    return [getattr(variable, "path", None) or variable.name for variable in variables]
+
+
+def _allreduce_dense(reducer: Reducer, gradients: Sequence[Data], share: Data, paths: Sequence[str]) -> list[Data]:
     dense_gradients = [to_dense(g) for g in gradients]
     dtypes = [keras.backend.standardize_dtype(g.dtype) for g in dense_gradients]
     dtype = "float64" if "float64" in dtypes else "float32"
@@ -223,7 +236,7 @@ def _allreduce_dense(reducer: Reducer, gradients: Sequence[Data], share: Data) -
     sums: list[Data] = [None] * len(dense_gradients)
     groups = group_gradients(sizes, BUCKET_BYTES) if reducer.overlap else [list(range(len(dense_gradients)))]
     for number, group in enumerate(groups):
-        reduce = partial(_reduce, reducer, number, number == len(groups) - 1)
+        reduce = partial(_reduce, reducer, number, number == len(groups) - 1, tuple(paths[i] for i in group if paths))
         tensors = [share, *(keras.ops.cast(dense_gradients[i], dtype) for i in group)]
         shapes = [t.shape for t in tensors[1:]]
         totals = (
@@ -234,5 +247,7 @@ def _allreduce_dense(reducer: Reducer, gradients: Sequence[Data], share: Data) -
     return sums
 
 
-def _reduce(reducer: Reducer, group: int, is_last_group: bool, share: Data, *arrays: Data) -> list[Data]:
-    return reducer(arrays, float(share), group, is_last_group)
+def _reduce(
+    reducer: Reducer, group: int, is_last_group: bool, paths: tuple[str, ...], share: Data, *arrays: Data
+) -> list[Data]:
+    return reducer(arrays, float(share), group, is_last_group, paths)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.run.job import read_number
+from hpcrun.run.job import read_whole_number
 from hpcrun.train.gradients.allreduce import call_blocking
 from hpcrun.train.gradients.layerwise import LayerwiseAllReduce
 from hpcrun.train.ranks.world import world
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+_NEGLIGIBLE = 1e-6  # of the longest column of Q: the rounding errors of float32
+
 
 class PowerSgdAllReduce(LayerwiseAllReduce):
     """Allreduce of float32 gradients as matrices of low rank."""
@@ -36,7 +38,7 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
 
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         super().__init__(comm, call)
-        self.rank = max(1, int(read_number("HPCRUN_POWERSGD_RANK", 4, "", "4")))
+        self.rank = read_whole_number("HPCRUN_POWERSGD_RANK", 4, "columns", "4", minimum=1)
         self._factors: dict[int, list[Array]] = {}  # Q of each layer, by layout number
         self._limited_threads = _limit_blas_threads()
 
@@ -69,7 +71,7 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
                 np.matmul(left, right.T / np.float32(-self.comm.size), out=residual)  # this rank's part of the sum
                 np.add(residual, matrix, out=residual)
             np.matmul(left, right.T, out=matrix)
-            factors[index] = right
+            factors[index] = _normalize(right, factors[index])
 
     def _draw_factors(self, layout: Layout) -> list[Array]:
         """Draw the first Q of each layer, equal on all ranks."""
@@ -89,6 +91,18 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
         factors = [np.array(array) for array in arrays[1 + int(arrays[0][1]) :]]
         if [factor.shape for factor in factors] == [(layer.shape[-1], self.rank) for layer in layout.compressed]:
             self._factors[layout.number] = factors
+
+
+def _normalize(columns: Array, before: Array) -> Array:
+    """Return columns with the length 1, so that the next product neither overflows nor vanishes.
+
+    Args:
+        columns: The new Q of a layer, (m, r).
+        before: Its columns replace those of negligible length: a Q of 0, after a gradient of 0, would stay so for ever.
+    """
+    lengths = np.linalg.norm(columns.astype(np.float64), axis=0)
+    is_negligible = lengths <= _NEGLIGIBLE * lengths.max()
+    return np.where(is_negligible, before, columns / np.where(is_negligible, 1, lengths)).astype(columns.dtype)
 
 
 def _limit_blas_threads() -> Callable[[], AbstractContextManager[object]]:

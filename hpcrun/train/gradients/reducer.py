@@ -91,7 +91,12 @@ class Reducer:
         self._header_chunk: Chunk | None = None
 
     def __call__(
-        self, gradients: Sequence[Array], share: float, group: int = 0, is_last_group: bool = True
+        self,
+        gradients: Sequence[Array],
+        share: float,
+        group: int = 0,
+        is_last_group: bool = True,
+        paths: tuple[str, ...] = (),
     ) -> list[Array]:
         """Return the weighted sum of gradients over all ranks. Collective; equal shapes and dtype on all ranks.
 
@@ -100,6 +105,7 @@ class Reducer:
             share: This rank's share of the batch, the weight of its gradients.
             group: Number of this group of gradients in the step, from 0.
             is_last_group: Whether this is the last group of the step.
+            paths: The paths of the variables: a codec keeps nothing of other variables with these shapes.
 
         Returns:
             Arrays of the same shapes, as views of a buffer that the next call for the same group overwrites.
@@ -107,7 +113,7 @@ class Reducer:
         Raises:
             HpcrunError: Other ranks have no more batches, or the ranks' shares do not add up to 1.
         """
-        key = (group, gradients[0].dtype, *(g.shape for g in gradients))
+        key = (paths, group, gradients[0].dtype, *(g.shape for g in gradients))
         if self._chooser and group == 0 and self._chooser.is_complete():
             self._choose_codec(self._chooser, gradients, len(self._buffers[key].chunks) if key in self._buffers else 1)
         if key not in self._buffers:

@@ -2,8 +2,8 @@
 
 A layer's gradient g becomes s * sign(g) * b, where b is 1 with the probability |g| / s, else 0: its mean is g.
 The scale s is the largest |g| of the layer over all ranks, after a rank has clipped its g to ``HPCRUN_CLIP_FACTOR``
-standard deviations (2.5; 0: no clipping). Clipping reduces the largest values, so the sum is unbiased only without
-clipping.
+standard deviations (2.5; 0: no clipping), or times the mean if that is larger. Clipping reduces the largest values,
+so the sum is unbiased only without clipping.
 
 Each rank draws its own random numbers, from ``HPCRUN_COMPRESSION_SEED``, its number and the step, so that a resumed
 training draws the same ones.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hpcrun.run.job import read_number
+from hpcrun.run.job import read_number, read_whole_number
 from hpcrun.train.gradients.allreduce import POLL_SECONDS, bytes_sent, call_blocking, call_polling
 from hpcrun.train.gradients.buffers import select_values
 from hpcrun.train.gradients.layerwise import LayerwiseAllReduce
@@ -130,7 +130,7 @@ class TernaryAllReduce(LayerwiseAllReduce):
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         super().__init__(comm, call)
         self.clip_factor = read_number("HPCRUN_CLIP_FACTOR", 2.5, "standard deviations", "2.5, or 0 for no clipping")
-        self.seed = int(read_number("HPCRUN_COMPRESSION_SEED", 0, "", "0"))
+        self.seed = read_whole_number("HPCRUN_COMPRESSION_SEED", 0, "a seed", "0")
         self.codes = load_codes()
         gathered_bits, sharded_bits = bits_per_number(comm.size)
         self._sends_all_codes = gathered_bits <= sharded_bits
@@ -176,10 +176,11 @@ class TernaryAllReduce(LayerwiseAllReduce):
 
     def _limit(self, values: Array) -> float:
         """Return the largest absolute value of a layer after clipping; infinity if a value is not finite."""
-        largest, deviation = self.codes.statistics(values)
+        largest, mean, deviation = self.codes.statistics(values)
         if not np.isfinite(largest):
             return np.inf
-        return min(largest, self.clip_factor * deviation) if self.clip_factor else largest
+        spread = max(deviation, abs(mean))  # numbers that are all alike, as a bias of one, do not deviate
+        return min(largest, self.clip_factor * spread) if self.clip_factor else largest
 
     def _keys(self, layout: Layout) -> tuple[int, int]:
         """Return the keys of the random numbers of this rank in this step."""

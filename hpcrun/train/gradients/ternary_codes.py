@@ -36,8 +36,8 @@ def packed_size(size: int) -> int:
 class NumpyCodes:
     """Encoding, decoding and summation of ternary codes, with NumPy."""
 
-    def statistics(self, values: Array) -> tuple[float, float]:
-        """Return the largest absolute value of a layer, and the standard deviation; NaN or infinity if any value is.
+    def statistics(self, values: Array) -> tuple[float, float, float]:
+        """Return a layer's largest absolute value, mean and standard deviation; NaN or infinity if any value is.
 
         Args:
             values: (n,), float32.
@@ -48,8 +48,9 @@ class NumpyCodes:
         if whole < values.size:
             self._add_moments(_pad(values[whole:], _LANES), sums, squares, largest)
         with np.errstate(invalid="ignore"):
-            variance = squares.sum() / values.size - (sums.sum() / values.size) ** 2
-        return float(largest.max()), float(max(variance, 0)) ** 0.5
+            mean = float(sums.sum() / values.size)
+            variance = float(squares.sum() / values.size - mean**2)
+        return float(largest.max()), mean, max(variance, 0.0) ** 0.5
 
     def _add_moments(self, values: Array, sums: Array, squares: Array, largest: Array) -> None:
         with np.errstate(invalid="ignore"):

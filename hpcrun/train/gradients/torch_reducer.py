@@ -38,7 +38,12 @@ class TorchReducer(Reducer):
         (self._header,) = Buffer([np.zeros(0, np.float32)], 0, self.allreduce.memory, with_header=True).chunks
 
     def __call__(
-        self, gradients: Sequence[Data], share: float, group: int = 0, is_last_group: bool = True
+        self,
+        gradients: Sequence[Data],
+        share: float,
+        group: int = 0,
+        is_last_group: bool = True,
+        paths: tuple[str, ...] = (),  # noqa: ARG002
     ) -> list[Data]:
         """Return the weighted sum of gradients over all ranks. Collective; equal shapes and dtype on all ranks.
 
@@ -47,6 +52,7 @@ class TorchReducer(Reducer):
             share: This rank's share of the batch, the weight of its gradients.
             group: Number of this group of gradients in the step, from 0.
             is_last_group: Whether this is the last group of the step.
+            paths: The paths of the variables, which matter to codecs only.
 
         Returns:
             Tensors of the same shapes, as views of a buffer that the next call for the same group overwrites.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.run.job import read_number
+from hpcrun.run.job import read_whole_number
 from hpcrun.run.waiting import waiting
 from hpcrun.train.gradients.allreduce import AllReduce
 from hpcrun.train.gradients.buffers import Buffer
@@ -39,15 +39,13 @@ def count_workers() -> int:
     Raises:
         HpcrunError: The variable is not a whole number, or is set with the JAX backend or without mpi4py.
     """
-    number = read_number("HPCRUN_VIRTUAL_WORKERS", 1, "virtual workers", "4, or 1 for none")
-    if number != int(number) or number < 1:
-        raise HpcrunError(f"HPCRUN_VIRTUAL_WORKERS={number:g}: not a whole number from 1", hint="4, or 1 for none")
+    number = read_whole_number("HPCRUN_VIRTUAL_WORKERS", 1, "virtual workers", "4, or 1 for none", minimum=1)
     if number > 1 and keras_backend() == "jax":
         raise HpcrunError(
-            f"--virtual-workers={number:g}: virtual workers need TensorFlow or PyTorch, and Keras uses JAX",
+            f"--virtual-workers={number}: virtual workers need TensorFlow or PyTorch, and Keras uses JAX",
             hint="set KERAS_BACKEND=tensorflow, or leave out --virtual-workers",
         )
-    return int(number)
+    return number
 
 
 def is_distributed() -> bool:
@@ -139,13 +137,16 @@ class VirtualReducer(Reducer):
         self._worker_buffers: dict[tuple[Any, ...], list[Buffer]] = {}
         (self._header,) = Buffer([np.zeros(0, np.float32)], 0, self.codecs.memory, with_header=True).chunks
 
-    def reduce_workers(self, gradients: Sequence[Array], samples: Array, batch_size: float) -> list[Array]:
+    def reduce_workers(
+        self, gradients: Sequence[Array], samples: Array, batch_size: float, paths: tuple[str, ...] = ()
+    ) -> list[Array]:
         """Return the weighted sum of the gradients of all workers of all ranks. Collective.
 
         Args:
             gradients: The gradients of the first worker of this rank, then those of the next, of one float dtype.
             samples: The number of samples of each worker of this rank, (workers,).
             batch_size: The number of samples of the batch, over all ranks; 0 if this rank has no sample.
+            paths: The paths of the variables.
 
         Returns:
             Arrays of the shapes of one worker's gradients, as views of a buffer that the next call overwrites.
@@ -158,7 +159,7 @@ class VirtualReducer(Reducer):
             self._require_equal_shares(samples, batch_size)
         count = len(gradients) // self.workers
         of_workers = [gradients[number * count : (number + 1) * count] for number in range(self.workers)]
-        key = (gradients[0].dtype, *(gradient.shape for gradient in of_workers[0]))
+        key = (paths, gradients[0].dtype, *(gradient.shape for gradient in of_workers[0]))
         if key not in self._worker_buffers:
             self._worker_buffers[key] = [
                 Buffer(of_workers[number], self.chunk_bytes, codec.memory, with_header=False, exact=codec.exact)

@@ -8,6 +8,7 @@ import keras
 
 from hpcrun.train.backends import call_on_host
 from hpcrun.train.gradients.embedding_lookups import EmbeddingLookups
+from hpcrun.train.gradients.optimizer import paths_of
 from hpcrun.train.gradients.sparse import to_dense
 
 if TYPE_CHECKING:
@@ -39,12 +40,18 @@ def apply_worker_gradients(step: CapturedStep, gradients: Sequence[Sequence[Data
         batch: The number of samples of the batch over all ranks, a float32 scalar; 0 if this rank has no sample.
     """
     apply = step.optimizer.apply
-    sums = iter(_sum_over_workers(apply.reducer, gradients, samples, batch) if gradients[0] else [])
+    pairs = zip(paths_of(step.variables or ()), step.gradients, strict=False)
+    paths = tuple(path for path, gradient in pairs if gradient is not None)
+    sums = iter(_sum_over_workers(apply.reducer, gradients, samples, batch, paths) if gradients[0] else [])
     apply.original([None if gradient is None else next(sums) for gradient in step.gradients], step.variables)
 
 
 def _sum_over_workers(
-    reducer: VirtualReducer, gradients: Sequence[Sequence[Data]], samples: Data, batch: Data
+    reducer: VirtualReducer,
+    gradients: Sequence[Sequence[Data]],
+    samples: Data,
+    batch: Data,
+    paths: tuple[str, ...],
 ) -> list[Data]:
     dtypes = [keras.backend.standardize_dtype(gradient.dtype) for gradient in gradients[0]]
     dtype = "float64" if "float64" in dtypes else "float32"
@@ -52,7 +59,7 @@ def _sum_over_workers(
     shapes = [gradient.shape for gradient in gradients[0]]
 
     def reduce(samples: Array, batch: Array, *arrays: Array) -> list[Array]:
-        return reducer.reduce_workers(arrays, samples, float(batch))
+        return reducer.reduce_workers(arrays, samples, float(batch), paths)
 
     sums = call_on_host(reduce, [samples, batch, *tensors], shapes, dtype, reducer.keepalive)
     return [keras.ops.cast(total, own_dtype) for total, own_dtype in zip(sums, dtypes, strict=True)]

@@ -137,7 +137,7 @@ class StageOptimizer:
         gradients: list[Data] | None = None
         if self.layout.replica.size > 1 and self.sums.trained():
             with use_share(share):
-                gradients = average_gradients(self.reducer, self.sums.gradients())
+                gradients = average_gradients(self.reducer, self.sums.gradients(), self.sums.trained())
         record_share(share)
         is_scaled = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
         is_clipped = bool(inner_optimizer(self.optimizer).global_clipnorm)

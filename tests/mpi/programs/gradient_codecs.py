@@ -122,6 +122,42 @@ def compare_mean_of_sums(clip_factor, steps):
         assert abs((z**2).mean() - 1) < 5 * np.sqrt(2 / z.size), (number, (z**2).mean())
 
 
+def check_variables_of_equal_shapes_keep_nothing_of_each_other():
+    for name in KINDS:
+        settings = {"HPCRUN_COMPRESS": name, "HPCRUN_MIN_SIZE": "8", "HPCRUN_ERROR_FEEDBACK": "1"}
+        os.environ.update(settings)
+        trained, other = (keras.Variable(np.zeros((60, 41), "float32")) for _ in range(2))
+        optimizer = hpcrun.train.Optimizer(keras.optimizers.SGD(1.0))
+        for variable in settings:
+            del os.environ[variable]
+        optimizer.build([trained, other])
+        optimizer.apply([keras.ops.convert_to_tensor(gradients(rank)[0])], [trained])
+        optimizer.apply([keras.ops.zeros((60, 41))], [other])
+        assert np.abs(trained.numpy()).max() > 0.01
+        assert np.abs(other.numpy()).max() == 0
+
+
+def check_ternary_keeps_numbers_that_are_all_alike():
+    for shapes in ([(1,), (60, 41)], [(1, 1)]):
+        reduce = reducer("ternary", min_size=1)
+        for total in reduce([np.full(shape, 0.5, "float32") for shape in shapes], SHARE):
+            assert_close(total, np.full_like(total, 0.5))
+
+
+def check_powersgd_of_any_magnitude_also_after_zeros():
+    """Sums of few products of vectors are exact; those of the first rows are 0, as for the border of images."""
+    for magnitude in (1e-30, 1.0, 1e18):
+        reduce = reducer("powersgd")
+        draws = [np.random.default_rng(r) for r in range(size)]
+        matrices = [np.outer(draw.normal(size=60), draw.normal(size=41)).astype("float32") for draw in draws]
+        for matrix in matrices:
+            matrix[:10] = 0
+        reduce([np.zeros((60, 41), "float32")], SHARE)
+        for _ in range(3):
+            (found,) = reduce([matrices[rank] * np.float32(magnitude)], SHARE)
+            assert_close(found / np.float32(magnitude), np.sum(matrices, 0) / size, 1e-4)
+
+
 def check_ternary_sums_of_layers_in_several_messages():
     """Numbers of one magnitude are rounded to themselves, so each sum is exact."""
     shapes = [(700, 3001), (130,), (30, 17), (2**20 + 1,), (2, 2)]

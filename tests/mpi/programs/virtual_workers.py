@@ -184,7 +184,7 @@ def check_refusals():
     assert_refused(f"a batch of 18 samples does not divide among {workers} workers", train, 4, samples=36, batch=18)
     with settings(overlap=1):
         assert_refused("HPCRUN_OVERLAP=1 has no effect with --virtual-workers=2", train, 2)
-    assert_refused("HPCRUN_VIRTUAL_WORKERS=0: not a whole number from 1", train, 0)
+    assert_refused("HPCRUN_VIRTUAL_WORKERS=0 is not a whole number of virtual workers from 1", train, 0)
     with settings(virtual_workers=2):
         optimizer = hpcrun.train.Optimizer(keras.optimizers.SGD(0.1))
         variable = keras.Variable([1.0])
