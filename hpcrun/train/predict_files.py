@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,11 +71,14 @@ def _read_image(file: Path, size: int, channels: int) -> Data:
     from hpcrun.train.images.decoding import Decoder
 
     try:
-        content = tf.io.read_file(str(file))[tf.newaxis]  # (1,)
+        content = tf.constant([file.read_bytes()])  # (1,); TensorFlow opens no file whose name is not in UTF-8
         seeds = tf.zeros([1, 2], tf.int32)
         image = Decoder(size, AUGMENTATIONS["none"]).decode_files(content, seeds)[0]  # (size, size, 3)
+    except OSError as error:
+        return error.strerror or str(error)
     except tf.errors.OpError as error:
-        return error.message.partition("\n")[0]
+        last_line = error.message.strip().splitlines()[-1]
+        return re.sub(r"^.*\}\} | \[Op:.*", "", last_line)  # without the place in TensorFlow's graph
     return (tf.image.rgb_to_grayscale(image) if channels == 1 else image).numpy()
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -136,11 +137,25 @@ def test_photos_of_phones_are_stored_as_they_are_displayed(photos, cli):
     assert converted == {"JPEG with an EXIF orientation": 1}
 
 
+def png_of(height, width, content):
+    """Return a PNG file whose header has a size."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(content)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+    )
+
+
 def test_damaged_files_are_listed_and_left_out(photos, cli):
     draw(0, (640, 480)).save(photos / "roses/00.jpg")
     whole = (photos / "roses/00.jpg").read_bytes()
     (photos / "roses/half.jpg").write_bytes(whole[: len(whole) // 2])
     (photos / "roses/empty.png").write_bytes(b"")
+    (photos / "roses/huge.png").write_bytes(png_of(60_000, 60_000, b"few pixels"))
+    draw(0).save(photos / "roses/odd.dds")
+    with (photos / "roses/odd.dds").open("r+b") as odd:  # of which Pillow says NotImplementedError
+        odd.seek(80)
+        odd.write(b"\4\0\0\0ABCD")
     (photos / "tulips/notes.txt").write_text("not an image")
     (photos / "tulips/.hidden.jpg").write_bytes(b"")
     code, _, err = cli("data", "build", "photos", "out")
@@ -149,6 +164,8 @@ def test_damaged_files_are_listed_and_left_out(photos, cli):
     assert {name.removeprefix("photos/"): reason.partition(" (")[0] for name, reason in skipped.items()} == {
         "roses/half.jpg": "damaged image: image file is truncated",
         "roses/empty.png": "the file is empty",
+        "roses/huge.png": "damaged image: Image size",
+        "roses/odd.dds": "damaged image: Unimplemented pixel format 1145258561",
         "tulips/notes.txt": "not an image that Pillow reads",
     }
     assert len(records(photos.parent / "out")) == 30
