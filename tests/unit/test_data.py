@@ -1,5 +1,6 @@
 """``hpcrun data``: shards of images, written and read without TensorFlow."""
 
+import contextlib
 import gzip
 import io
 import json
@@ -24,7 +25,7 @@ from hpcrun.data.info import sample_image
 from hpcrun.data.layout import find_shards, read_labels
 from hpcrun.data.shard_files import read_shard
 from hpcrun.data.tfrecord import read_records, write_record
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 def draw(seed, size=(24, 16), mode="RGB"):
@@ -285,6 +286,37 @@ def test_a_killed_build_can_be_resumed(photos, cli):
     assert recorded <= kept
     assert len(records(photos.parent / "out")) == 130
     assert sorted(file.name for file in (photos.parent / "out").iterdir() if file.name.startswith(".")) == []
+
+
+def running_processes(session):
+    """Return the ids of the processes of a session that have not ended."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended in the meantime
+            state, _, _, its_session = file.read_text().rpartition(") ")[2].split()[:4]
+            if int(its_session) == session and state != "Z":
+                found.append(int(file.parent.name))
+    return found
+
+
+@pytest.mark.parametrize(("stop_signal", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_no_process_of_a_stopped_build_remains(photos, stop_signal, code):
+    draw(0, (640, 480)).save(photos / "roses/first.png")
+    for number in range(99):
+        (photos / "roses" / f"{number}.png").write_bytes((photos / "roses/first.png").read_bytes())
+    command = [sys.executable, "-m", "hpcrun", "data", "build", "photos", "out", "--shards", "40", "--workers", "2"]
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    journal = photos.parent / "out/.build.jsonl"
+    wait_until(lambda: journal.exists() and journal.read_text().count("\n") >= 2)
+    try:
+        process.send_signal(stop_signal)
+        wait_until(lambda: not running_processes(process.pid), 10 * PATIENCE)
+    finally:
+        for pid in running_processes(process.pid):
+            os.kill(pid, signal.SIGKILL)
+    err = process.communicate()[1]
+    assert process.returncode == code
+    assert ("ERROR: stopped; out is incomplete\nHINT: the same command goes on from here\n" in err) == (code > 0)
 
 
 def test_info_shows_counts_and_a_picture(photos, cli):

@@ -2,6 +2,7 @@
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -220,12 +221,14 @@ def _build(
     from hpcrun.data.workers import default_workers
 
     counts = {split: count for split, count in shards.items() if count}
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         with progress("images") as report:
             description = build(dataset, out, Options(counts, resize or 0, raw), workers or default_workers(), report)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        signal_number = interrupt.args[0] if interrupt.args else signal.SIGINT
         raise HpcrunError(
-            f"stopped; {out} is incomplete", hint="the same command goes on from here", exit_code=130
+            f"stopped; {out} is incomplete", hint="the same command goes on from here", exit_code=128 + signal_number
         ) from None
     if as_json:
         output.value(description)
@@ -239,6 +242,10 @@ def _build(
         )
     if any(split_counts["skipped"] for split_counts in description["splits"].values()):
         output.message(f"WARNING: files were skipped; {out / 'skipped.txt'} lists them with the reasons")
+
+
+def _interrupt(signal_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt(signal_number)
 
 
 def _cells(split_counts: dict[str, Any]) -> tuple[str, ...]:
