@@ -554,17 +554,21 @@ def jpeg(seed):
     return stream.getvalue()
 
 
-def test_imagenet_is_read_from_its_archives(tmp_path, cli):
-    with tarfile.open(tmp_path / "ILSVRC2012_img_train.tar", "w") as outer:
+def write_imagenet(folder):
+    with tarfile.open(folder / "ILSVRC2012_img_train.tar", "w") as outer:
         for synset in ("n01440764", "n01443537"):
             inner = io.BytesIO()
             with tarfile.open(fileobj=inner, mode="w") as tar:
                 for number in range(3):
                     add_file(tar, f"{synset}_{number}.JPEG", jpeg(number))
             add_file(outer, f"{synset}.tar", inner.getvalue())
-    with tarfile.open(tmp_path / "ILSVRC2012_img_val.tar", "w") as tar:
+    with tarfile.open(folder / "ILSVRC2012_img_val.tar", "w") as tar:
         for number in (2, 1):
             add_file(tar, f"ILSVRC2012_val_0000000{number}.JPEG", jpeg(10 + number))
+
+
+def test_imagenet_is_read_from_its_archives(tmp_path, cli):
+    write_imagenet(tmp_path)
     args = "data", "imagenet", str(tmp_path), str(tmp_path / "out"), "--shards", "2", "--validation-shards", "1"
     code, _, err = cli(*args)
     assert (code, "imagenet_2012_validation_synset_labels.txt does not exist" in err) == (2, True)
@@ -587,6 +591,47 @@ def test_imagenet_is_read_from_its_archives(tmp_path, cli):
         b"ILSVRC2012_val_00000001.JPEG": (2, jpeg(11)),
         b"ILSVRC2012_val_00000002.JPEG": (1, jpeg(12)),
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error"),
+    [
+        ("ILSVRC2012_img_train.tar", lambda data: data[: len(data) * 2 // 3], "a damaged archive: "),
+        ("ILSVRC2012_img_train.tar", lambda data: data[: len(data) * 2 // 5], "n01443537.tar: a damaged archive: "),
+        ("ILSVRC2012_img_train.tar", lambda data: data[:512] + b"no" * 256 + data[1024:], "n01440764.tar: a damaged "),
+        ("ILSVRC2012_img_val.tar", lambda _: b"no archive" * 999, "a damaged archive: "),
+        ("ILSVRC2012_img_val.tar", gzip.compress, "a damaged archive: "),
+    ],
+)
+def test_damaged_archives_of_imagenet_are_named(tmp_path, cli, name, change, error):
+    write_imagenet(tmp_path)
+    (tmp_path / "imagenet_2012_validation_synset_labels.txt").write_text("n01443537\nn01440764\n")
+    (tmp_path / name).write_bytes(change((tmp_path / name).read_bytes()))
+    code, _, err = cli("data", "imagenet", str(tmp_path), str(tmp_path / "out"))
+    *_, error_line, hint = err.splitlines()
+    assert (code, hint) == (2, f"HINT: download {name} again")
+    assert error_line.startswith(f"ERROR: {tmp_path / name}: {error}")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("imagenet_2012_validation_synset_labels.txt", b"\xff\xfe\n", ": not a text file in UTF-8"),
+        ("imagenet_lsvrc_2015_synsets.txt", b"\xff\n", ": not a text file in UTF-8"),
+        ("imagenet_metadata.txt", b"n01440764\t\xe9\n", ": not a text file in UTF-8"),
+        ("imagenet_2012_bounding_boxes.csv", b"\xff\n", ": not a text file in UTF-8"),
+        ("imagenet_2012_bounding_boxes.csv", b"a,0,1\n", ":1: 'a,0,1' is not NAME,xmin,ymin,xmax,ymax"),
+        ("imagenet_2012_bounding_boxes.csv", b"a,0,0,1,1\na,nan,0,1,1\n", ":2: 'a,nan,0,1,1' is not a box in the"),
+        ("imagenet_2012_bounding_boxes.csv", b"a,0,0,1,1.1\n", ":1: 'a,0,0,1,1.1' is not a box in the image"),
+        ("imagenet_2012_bounding_boxes.csv", b"a,.5,0,.5,1\n", ":1: 'a,.5,0,.5,1' is not a box in the image"),
+    ],
+)
+def test_wrong_text_files_of_imagenet_are_named(tmp_path, cli, name, content, error):
+    write_imagenet(tmp_path)
+    (tmp_path / "imagenet_2012_validation_synset_labels.txt").write_text("n01443537\nn01440764\n")
+    (tmp_path / name).write_bytes(content)
+    code, _, err = cli("data", "imagenet", str(tmp_path), str(tmp_path / "out"))
+    assert (code, f"ERROR: {tmp_path / name}{error}" in err) == (2, True), err
 
 
 def test_examples_are_read_as_written():
