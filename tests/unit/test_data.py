@@ -213,6 +213,12 @@ def test_raw_pixels_have_the_given_size(photos, cli):
     assert sample_image(features).size == (8, 8)
 
 
+def test_a_file_of_labels_may_have_a_byte_order_mark(photos, cli):
+    (photos.parent / "labels").write_text("tulips\r\nroses\r\n", encoding="utf-8-sig")
+    assert cli("data", "build", "photos", "out", "--labels", "labels")[0] == 0
+    assert (photos.parent / "out/labels.txt").read_bytes() == b"tulips\nroses\n"
+
+
 def test_given_splits_are_used(photos, cli):
     (photos.parent / "all").mkdir()
     photos.rename(photos.parent / "all/train")
@@ -255,6 +261,8 @@ def test_train_is_a_class_if_its_images_are_in_it(photos, cli):
         (["photos", "out", "--shards", "31"], ["31 shards of train cannot hold 30 images", "--shards 30"]),
         (["photos", "out", "--labels", "labels"], ["photos: folders without a label: tulips"]),
         (["photos", "out", "--validation", "1"], ["--validation"]),
+        (["photos", "out", "--validation", "nan"], ["ERROR: --validation: nan is not in the range 0<=x<=0.99\nHINT: "]),
+        (["photos", "out", "--resize", "100000"], ["--resize: 100000 is not in the range 1<=x<=8192"]),
     ],
 )
 def test_mistakes_are_answered_before_anything_is_written(photos, cli, args, words):
