@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tarfile
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from hpcrun.data.image_sources import Dataset, ImageSource, shuffle
 from hpcrun.errors import HpcrunError
@@ -43,15 +44,12 @@ def find_imagenet(folder: Path, report: Callable[[str], None]) -> Dataset:
         )
     boxes = _read_boxes(folder / BOXES)
     sources: dict[str, list[tuple[ImageSource, str]]] = {}
-    try:
-        if archives["train"].is_file():
-            report(f"reading the table of contents of {TRAIN_ARCHIVE}")
-            sources["train"] = list(_list_training(archives["train"]))
-        if archives["validation"].is_file():
-            report(f"reading the table of contents of {VALIDATION_ARCHIVE}")
-            sources["validation"] = list(_list_validation(archives["validation"], folder / VALIDATION_LABELS))
-    except tarfile.TarError as error:
-        raise HpcrunError(f"{folder}: a damaged archive: {error}", hint="download it again") from None
+    if archives["train"].is_file():
+        report(f"reading the table of contents of {TRAIN_ARCHIVE}")
+        sources["train"] = list(_list_training(archives["train"]))
+    if archives["validation"].is_file():
+        report(f"reading the table of contents of {VALIDATION_ARCHIVE}")
+        sources["validation"] = list(_list_validation(archives["validation"], folder / VALIDATION_LABELS))
     synsets = _read_lines(folder / SYNSETS) or sorted({synset for pairs in sources.values() for _, synset in pairs})
     labels = {synset: label for label, synset in enumerate(synsets, 1)}
     if unknown := sorted({synset for pairs in sources.values() for _, synset in pairs} - labels.keys()):
@@ -76,14 +74,28 @@ def _add_label(
     return replace(source, label=labels[synset], text=names.get(synset, synset), extra=tuple(extra_features))
 
 
+@contextmanager
+def _open_archive(archive: Path, member: str, stream: IO[bytes]) -> Iterator[tarfile.TarFile]:
+    """Open an archive, or the archive that is its `member`; damage that is found while it is open is an error.
+
+    Images are read at their offsets in the archive, which therefore cannot be compressed.
+    """
+    try:
+        with tarfile.open(fileobj=stream, mode="r:") as tar:
+            yield tar
+    except tarfile.TarError as error:
+        name = f"{archive}: {member}" if member else archive
+        raise HpcrunError(f"{name}: a damaged archive: {error}", hint=f"download {archive.name} again") from None
+
+
 def _list_training(archive: Path) -> Iterator[tuple[ImageSource, str]]:
     """List the images of an archive that contains one archive for each class."""
-    with tarfile.open(archive) as outer:
+    with archive.open("rb") as file, _open_archive(archive, "", file) as outer:
         for member in outer:
             stream = outer.extractfile(member)
             if not (stream and member.name.endswith(".tar")):
                 continue
-            with tarfile.open(fileobj=stream) as inner:
+            with _open_archive(archive, member.name, stream) as inner:
                 for image in inner:
                     if image.isfile():
                         start = member.offset_data + image.offset_data
@@ -96,7 +108,7 @@ def _list_training(archive: Path) -> Iterator[tuple[ImageSource, str]]:
 def _list_validation(archive: Path, labels: Path) -> Iterator[tuple[ImageSource, str]]:
     """List the validation images; line k of the file of labels is the class of image k."""
     synsets = _read_lines(labels)
-    with tarfile.open(archive) as tar:
+    with archive.open("rb") as file, _open_archive(archive, "", file) as tar:
         members = sorted((member for member in tar if member.isfile()), key=lambda member: member.name)
     if len(synsets) != len(members):
         problem = f"has {len(synsets)} lines for {len(members)} images" if synsets else "does not exist"
@@ -117,9 +129,17 @@ def _read_boxes(file: Path) -> dict[str, list[list[float]]]:
             xmin, ymin, xmax, ymax = map(float, corners)
         except ValueError:
             raise HpcrunError(f"{file}:{number}: {line!r} is not NAME,xmin,ymin,xmax,ymax") from None
+        if not (0 <= xmin < xmax <= 1 and 0 <= ymin < ymax <= 1):
+            raise HpcrunError(
+                f"{file}:{number}: {line!r} is not a box in the image: 0 <= min < max <= 1",
+                hint="corners are fractions of the image's width and height; correct the line, or remove it",
+            )
         boxes[name].append([xmin, ymin, xmax, ymax])
     return boxes
 
 
 def _read_lines(file: Path) -> list[str]:
-    return file.read_text().splitlines() if file.is_file() else []
+    try:
+        return file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    except UnicodeDecodeError:
+        raise HpcrunError(f"{file}: not a text file in UTF-8", hint="copy this file again") from None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import count
-from multiprocessing import get_context
+from multiprocessing import connection, get_context, parent_process
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.data.shard_files import ShardResult, write_shard
@@ -89,6 +90,15 @@ def _start_worker(finished_images: Any) -> None:
     global _finished_images  # noqa: PLW0603 - an initializer cannot pass values to tasks
     _finished_images = finished_images
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the main process terminates the workers
+    threading.Thread(target=_exit_with_main_process, daemon=True).start()
+
+
+def _exit_with_main_process() -> None:
+    """Wait until the main process has ended, and exit: a killed one cannot terminate the workers."""
+    main_process = parent_process()
+    assert main_process  # noqa: S101 - for mypy: a worker has a parent
+    connection.wait([main_process.sentinel])
+    os._exit(1)
 
 
 def _count_image() -> None:

@@ -32,7 +32,7 @@ def export_model(request: Json, report: Callable[[int, int], None]) -> Json:  # 
         Path and epoch of the model, path of the exported model, and path of the file of class names (None: no names).
 
     Raises:
-        HpcrunError: There is no model, or it cannot be exported.
+        HpcrunError: There is no model, it cannot be exported, or the file of class names exists with other names.
     """
     saved_model = find_saved_model(request["model"], best=request["best"])
     output = Path(request["output"])
@@ -40,6 +40,10 @@ def export_model(request: Json, report: Callable[[int, int], None]) -> Json:  # 
     names_file = (
         output / "assets.extra/labels.txt" if request["format"] == "savedmodel" else output.with_suffix(".labels.txt")
     )
+    names_content = "".join(f"{name}\n" for name in saved_model.names).encode()
+    if saved_model.names and names_file.exists() and not _has_content(names_file, names_content):
+        hint = "the names of the classes are written to this file: give another PATH with -o, or remove it first"
+        raise HpcrunError(f"{names_file} exists", hint=hint)
     model = load_model(saved_model.file)
     try:
         _write(model, request["format"], temporary_file)
@@ -53,13 +57,17 @@ def export_model(request: Json, report: Callable[[int, int], None]) -> Json:  # 
         shutil.rmtree(temporary_file) if temporary_file.is_dir() else temporary_file.unlink(missing_ok=True)
     if saved_model.names:
         names_file.parent.mkdir(exist_ok=True)
-        names_file.write_text("".join(f"{name}\n" for name in saved_model.names), encoding="utf-8")
+        names_file.write_bytes(names_content)
     return {
         "model": str(saved_model.file),
         "epoch": saved_model.epoch,
         "output": str(output),
         "labels": str(names_file) if saved_model.names else None,
     }
+
+
+def _has_content(file: Path, content: bytes) -> bool:
+    return file.is_file() and file.read_bytes() == content
 
 
 def _write(model: keras.Model, format_name: str, file: Path) -> None:

@@ -32,6 +32,21 @@ def test_an_onnx_model_predicts_the_same(tmp_path):
     subprocess.run([sys.executable, "-c", COMPARE], cwd=tmp_path, check=True)
 
 
+@thorough
+def test_a_file_of_other_names_is_kept(tmp_path):
+    subprocess.run([sys.executable, "-c", SAVE], cwd=tmp_path, check=True)
+    (tmp_path / "labels.txt").write_text("a\nb\nc\nd\né\n")
+    names = tmp_path / "own.labels.txt"
+    names.write_text("mine\n")
+    export = [sys.executable, "-m", "hpcrun", "export", "m.keras", "--format", "keras", "-o", "own.keras"]
+    done = subprocess.run(export, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, f"ERROR: {names} exists\nHINT: " in done.stderr) == (2, True), done.stderr
+    assert (names.read_text(), (tmp_path / "own.keras").exists()) == ("mine\n", False)
+    names.write_text("a\nb\nc\nd\né\n")
+    subprocess.run(export, cwd=tmp_path, check=True)
+    assert (tmp_path / "own.keras").exists()
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(("name", "how"), [("m", "savedmodel"), ("n.keras", "keras"), ("m.onnx", "onnx")])
 def test_a_full_disk_is_one_error(tmp_path, name, how):

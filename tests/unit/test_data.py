@@ -1,5 +1,6 @@
 """``hpcrun data``: shards of images, written and read without TensorFlow."""
 
+import contextlib
 import gzip
 import io
 import json
@@ -25,7 +26,7 @@ from hpcrun.data.info import sample_image
 from hpcrun.data.layout import find_shards, read_labels
 from hpcrun.data.shard_files import read_shard
 from hpcrun.data.tfrecord import read_records, write_record
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 def draw(seed, size=(24, 16), mode="RGB"):
@@ -229,6 +230,12 @@ def test_raw_pixels_have_the_given_size(photos, cli):
     assert sample_image(features).size == (8, 8)
 
 
+def test_a_file_of_labels_may_have_a_byte_order_mark(photos, cli):
+    (photos.parent / "labels").write_text("tulips\r\nroses\r\n", encoding="utf-8-sig")
+    assert cli("data", "build", "photos", "out", "--labels", "labels")[0] == 0
+    assert (photos.parent / "out/labels.txt").read_bytes() == b"tulips\nroses\n"
+
+
 def test_given_splits_are_used(photos, cli):
     (photos.parent / "all").mkdir()
     photos.rename(photos.parent / "all/train")
@@ -271,6 +278,8 @@ def test_train_is_a_class_if_its_images_are_in_it(photos, cli):
         (["photos", "out", "--shards", "31"], ["31 shards of train cannot hold 30 images", "--shards 30"]),
         (["photos", "out", "--labels", "labels"], ["photos: folders without a label: tulips"]),
         (["photos", "out", "--validation", "1"], ["--validation"]),
+        (["photos", "out", "--validation", "nan"], ["ERROR: --validation: nan is not in the range 0<=x<=0.99\nHINT: "]),
+        (["photos", "out", "--resize", "100000"], ["--resize: 100000 is not in the range 1<=x<=8192"]),
     ],
 )
 def test_mistakes_are_answered_before_anything_is_written(photos, cli, args, words):
@@ -302,6 +311,37 @@ def test_a_killed_build_can_be_resumed(photos, cli):
     assert recorded <= kept
     assert len(records(photos.parent / "out")) == 130
     assert sorted(file.name for file in (photos.parent / "out").iterdir() if file.name.startswith(".")) == []
+
+
+def running_processes(session):
+    """Return the ids of the processes of a session that have not ended."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended in the meantime
+            state, _, _, its_session = file.read_text().rpartition(") ")[2].split()[:4]
+            if int(its_session) == session and state != "Z":
+                found.append(int(file.parent.name))
+    return found
+
+
+@pytest.mark.parametrize(("stop_signal", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_no_process_of_a_stopped_build_remains(photos, stop_signal, code):
+    draw(0, (640, 480)).save(photos / "roses/first.png")
+    for number in range(99):
+        (photos / "roses" / f"{number}.png").write_bytes((photos / "roses/first.png").read_bytes())
+    command = [sys.executable, "-m", "hpcrun", "data", "build", "photos", "out", "--shards", "40", "--workers", "2"]
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    journal = photos.parent / "out/.build.jsonl"
+    wait_until(lambda: journal.exists() and journal.read_text().count("\n") >= 2)
+    try:
+        process.send_signal(stop_signal)
+        wait_until(lambda: not running_processes(process.pid), 10 * PATIENCE)
+    finally:
+        for pid in running_processes(process.pid):
+            os.kill(pid, signal.SIGKILL)
+    err = process.communicate()[1]
+    assert process.returncode == code
+    assert ("ERROR: stopped; out is incomplete\nHINT: the same command goes on from here\n" in err) == (code > 0)
 
 
 def test_info_shows_counts_and_a_picture(photos, cli):
@@ -539,17 +579,21 @@ def jpeg(seed):
     return stream.getvalue()
 
 
-def test_imagenet_is_read_from_its_archives(tmp_path, cli):
-    with tarfile.open(tmp_path / "ILSVRC2012_img_train.tar", "w") as outer:
+def write_imagenet(folder):
+    with tarfile.open(folder / "ILSVRC2012_img_train.tar", "w") as outer:
         for synset in ("n01440764", "n01443537"):
             inner = io.BytesIO()
             with tarfile.open(fileobj=inner, mode="w") as tar:
                 for number in range(3):
                     add_file(tar, f"{synset}_{number}.JPEG", jpeg(number))
             add_file(outer, f"{synset}.tar", inner.getvalue())
-    with tarfile.open(tmp_path / "ILSVRC2012_img_val.tar", "w") as tar:
+    with tarfile.open(folder / "ILSVRC2012_img_val.tar", "w") as tar:
         for number in (2, 1):
             add_file(tar, f"ILSVRC2012_val_0000000{number}.JPEG", jpeg(10 + number))
+
+
+def test_imagenet_is_read_from_its_archives(tmp_path, cli):
+    write_imagenet(tmp_path)
     args = "data", "imagenet", str(tmp_path), str(tmp_path / "out"), "--shards", "2", "--validation-shards", "1"
     code, _, err = cli(*args)
     assert (code, "imagenet_2012_validation_synset_labels.txt does not exist" in err) == (2, True)
@@ -572,6 +616,47 @@ def test_imagenet_is_read_from_its_archives(tmp_path, cli):
         b"ILSVRC2012_val_00000001.JPEG": (2, jpeg(11)),
         b"ILSVRC2012_val_00000002.JPEG": (1, jpeg(12)),
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error"),
+    [
+        ("ILSVRC2012_img_train.tar", lambda data: data[: len(data) * 2 // 3], "a damaged archive: "),
+        ("ILSVRC2012_img_train.tar", lambda data: data[: len(data) * 2 // 5], "n01443537.tar: a damaged archive: "),
+        ("ILSVRC2012_img_train.tar", lambda data: data[:512] + b"no" * 256 + data[1024:], "n01440764.tar: a damaged "),
+        ("ILSVRC2012_img_val.tar", lambda _: b"no archive" * 999, "a damaged archive: "),
+        ("ILSVRC2012_img_val.tar", gzip.compress, "a damaged archive: "),
+    ],
+)
+def test_damaged_archives_of_imagenet_are_named(tmp_path, cli, name, change, error):
+    write_imagenet(tmp_path)
+    (tmp_path / "imagenet_2012_validation_synset_labels.txt").write_text("n01443537\nn01440764\n")
+    (tmp_path / name).write_bytes(change((tmp_path / name).read_bytes()))
+    code, _, err = cli("data", "imagenet", str(tmp_path), str(tmp_path / "out"))
+    *_, error_line, hint = err.splitlines()
+    assert (code, hint) == (2, f"HINT: download {name} again")
+    assert error_line.startswith(f"ERROR: {tmp_path / name}: {error}")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("imagenet_2012_validation_synset_labels.txt", b"\xff\xfe\n", ": not a text file in UTF-8"),
+        ("imagenet_lsvrc_2015_synsets.txt", b"\xff\n", ": not a text file in UTF-8"),
+        ("imagenet_metadata.txt", b"n01440764\t\xe9\n", ": not a text file in UTF-8"),
+        ("imagenet_2012_bounding_boxes.csv", b"\xff\n", ": not a text file in UTF-8"),
+        ("imagenet_2012_bounding_boxes.csv", b"a,0,1\n", ":1: 'a,0,1' is not NAME,xmin,ymin,xmax,ymax"),
+        ("imagenet_2012_bounding_boxes.csv", b"a,0,0,1,1\na,nan,0,1,1\n", ":2: 'a,nan,0,1,1' is not a box in the"),
+        ("imagenet_2012_bounding_boxes.csv", b"a,0,0,1,1.1\n", ":1: 'a,0,0,1,1.1' is not a box in the image"),
+        ("imagenet_2012_bounding_boxes.csv", b"a,.5,0,.5,1\n", ":1: 'a,.5,0,.5,1' is not a box in the image"),
+    ],
+)
+def test_wrong_text_files_of_imagenet_are_named(tmp_path, cli, name, content, error):
+    write_imagenet(tmp_path)
+    (tmp_path / "imagenet_2012_validation_synset_labels.txt").write_text("n01443537\nn01440764\n")
+    (tmp_path / name).write_bytes(content)
+    code, _, err = cli("data", "imagenet", str(tmp_path), str(tmp_path / "out"))
+    assert (code, f"ERROR: {tmp_path / name}{error}" in err) == (2, True), err
 
 
 def test_examples_are_read_as_written():

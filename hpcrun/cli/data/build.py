@@ -2,6 +2,8 @@
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
+import signal
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,10 +28,16 @@ ValidationShards = Annotated[
     int | None, typer.Option("--validation-shards", min=1, max=99999, metavar="N", help=_VALIDATION_SHARDS_HELP)
 ]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, metavar="N", help="Processes; default: one a core.")]
+_MAX_SIDE_PIXELS = 8192
+"""Maximum of --resize: each process holds such an image, of 200 MB, in memory."""
 Resize = Annotated[
     int | None,
     typer.Option(
-        "--resize", min=1, metavar="PIXELS", help="Height and width to resize images to; default: no resizing."
+        "--resize",
+        min=1,
+        max=_MAX_SIDE_PIXELS,
+        metavar="PIXELS",
+        help="Height and width to resize images to; default: no resizing.",
     ),
 ]
 RawPixels = Annotated[bool, typer.Option("--raw", help="Store pixels (uint8) instead of JPEG files.")]
@@ -76,6 +84,9 @@ def build(
         problem = f"DIR and OUT are the same folder: {folder}" if out.resolve() == folder.resolve() else ""
         hint = f"give a new folder for the shards: hpcrun data build {folder} {folder.resolve().name}-records"
         raise HpcrunError(problem or f"OUT is in DIR, where it would be a class: {out}", hint=hint)
+    if isnan(validation):  # Typer compares with the limits, which is false for nan
+        hint = "--validation=FRACTION: Part of each class for validation, as 0.1."
+        raise HpcrunError("--validation: nan is not in the range 0<=x<=0.99", hint=hint)
     names = _read_names(labels) if labels else ()
     dataset = find_images(folder, validation=validation, labels=names, report=output.message)
     _build(
@@ -198,7 +209,7 @@ def synthetic(
 
 def _read_names(file: Path) -> tuple[str, ...]:
     try:
-        names = tuple(line.strip() for line in file.read_text().splitlines() if line.strip())
+        names = tuple(line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
         raise HpcrunError(f"--labels={file}: {error}", hint="give a file with one class a line") from None
     if repeated := {name for name in names if names.count(name) > 1}:
@@ -220,12 +231,14 @@ def _build(
     from hpcrun.data.workers import default_workers
 
     counts = {split: count for split, count in shards.items() if count}
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         with progress("images") as report:
             description = build(dataset, out, Options(counts, resize or 0, raw), workers or default_workers(), report)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        signal_number = interrupt.args[0] if interrupt.args else signal.SIGINT
         raise HpcrunError(
-            f"stopped; {out} is incomplete", hint="the same command goes on from here", exit_code=130
+            f"stopped; {out} is incomplete", hint="the same command goes on from here", exit_code=128 + signal_number
         ) from None
     if as_json:
         output.value(description)
@@ -239,6 +252,10 @@ def _build(
         )
     if any(split_counts["skipped"] for split_counts in description["splits"].values()):
         output.message(f"WARNING: files were skipped; {out / 'skipped.txt'} lists them with the reasons")
+
+
+def _interrupt(signal_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt(signal_number)
 
 
 def _cells(split_counts: dict[str, Any]) -> tuple[str, ...]:
