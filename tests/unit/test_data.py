@@ -320,6 +320,24 @@ def test_info_names_damaged_records(photos, cli, damage, reason):
     assert "train" in out  # the other shard is counted
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("image/encoded", 1, "has a value of type int instead of one of type bytes"),
+        ("image/class/label", b"1", "has a value of type bytes instead of one of type int"),
+        ("image/class/label", [1.0], "has a value of type float instead of one of type int"),
+        ("image/height", [8, 8], "has 2 values instead of one of type int"),
+        ("image/format", 1, "has a value of type int instead of one of type bytes"),
+    ],
+)
+def test_info_names_features_of_the_wrong_type(tmp_path, cli, name, value, reason):
+    (tmp_path / "out").mkdir()
+    with (tmp_path / "out/train-00000-of-00001").open("wb") as stream:
+        write_record(stream, encode_example({"image/encoded": jpeg(1), "image/class/label": 1, name: value}))
+    code, _, err = cli("data", "info", str(tmp_path / "out"), "--sheet", str(tmp_path / "samples.png"))
+    assert (code, f"out/train-00000-of-00001: record at byte 0: its {name} {reason}\n" in err) == (1, True), err
+
+
 def test_info_names_samples_that_are_no_images(photos, cli):
     cli("data", "build", "photos", "out", "--shards", "2")
     shard = photos.parent / "out/train-00001-of-00002"

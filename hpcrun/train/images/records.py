@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.data.example import decode_example
 from hpcrun.data.index import FIELDS
+from hpcrun.data.shard_files import decode_features
 from hpcrun.data.tfrecord import RecordError, read_record, read_records
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
@@ -55,7 +55,7 @@ class Records:
 
     def check(self, record_index: int) -> str | None:
         """Return an error message if an image cannot be decoded; else None."""
-        features = decode_example(self.read(record_index))
+        features = decode_features(self.read(record_index))
         encoded_image = features["image/encoded"][0]
         if features.get("image/format") != [b"RAW"]:
             return check_image(encoded_image)
@@ -142,13 +142,9 @@ def _scan_shard(file: Path, classes: int) -> Iterator[tuple[int, int, int] | str
 
 def _scan_record(data: bytes, classes: int, file: Path, offset: int) -> tuple[int, int, int] | str:
     try:
-        features = decode_example(data)
-        label = features["image/class/label"][0]
-        features["image/encoded"][0]
+        label = decode_features(data)["image/class/label"][0]
     except ValueError as error:
         return f"{file}: record at byte {offset}: {error}"
-    except (KeyError, IndexError):
-        return f"{file}: record at byte {offset}: it has no image/encoded or no image/class/label"
     if not has_class(label, classes):
         return f"{file}: record at byte {offset}: {_explain_label(label, classes)}"
     return label, offset, len(data)
