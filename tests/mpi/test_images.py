@@ -58,6 +58,9 @@ def folder(tmp_path_factory):
     (copy(folder, "empty") / second).write_bytes(b"")
     whole = (folder / "records" / second).read_bytes()
     (copy(folder, "short") / second).write_bytes(whole[: places[4]])
+    truncated = copy(folder, "truncated", index=False) / second
+    truncated.write_bytes(whole[: places[4] + 10])
+    damage(truncated, places[1] + 100)
     unnamed = copy(folder, "unnamed")  # tulips are label 2, and all are damaged
     (unnamed / "labels.txt").unlink()
     for shard in find_shards(unnamed)["train"]:
@@ -100,15 +103,17 @@ def check(folder, results):
     assert found["failed"] == 0
     assert (found["same batches"], found["own images read"]) == (True, 12)  # each once in five epochs
     good = {"damaged": 11, "changed": 11, "photos": 11, "labels": 6, "indexed labels": 6, "unnamed": 6}
-    assert found["good"] == {**good, "empty": 6, "short": 10, "types": 8}
+    assert found["good"] == {**good, "empty": 6, "short": 10, "types": 8, "truncated": 9}
     assert found["names of good"] == ["1"]
     return found
 
 
 def test_two_ranks_read_the_batches_of_one(folder):
-    one, two = (
-        check(folder, run_keras(ranks, PROGRAMS / "image_sets.py", folder, "quick").results()) for ranks in (1, 2)
-    )
+    runs = [run_keras(ranks, PROGRAMS / "image_sets.py", folder, "quick") for ranks in (1, 2)]
+    one, two = (check(folder, run.results()) for run in runs)
+    for run in runs:
+        assert f"WARNING: the rest of 1 shard left out:\n  {folder}/empty/" in run.stderr
+        assert f"WARNING: 1 damaged image and the rest of 1 shard left out:\n  {folder}/truncated/" in run.stderr
     first, second = one["digests"]["foreign resnet"]
     assert (one, first != second) == (two, True)
 
@@ -123,7 +128,7 @@ def test_one_rank_and_three_read_the_same_batches(folder):
     assert "its checksum is wrong" in changed
     assert "Traceback" not in one.stderr + three.stderr
     assert f"{folder}/photos/train/roses/0.jpg: not an image that TensorFlow decodes" in photos
-    assert three.stderr.count("WARNING: 1 damaged image left out:") == 4
+    assert three.stderr.count("WARNING: 1 damaged image left out:") == 3
     digests = found["digests"]
     assert all(first != second for first, second in digests.values())  # another order and other random numbers
     assert len({first for first, _ in digests.values()}) == len(digests) - 1

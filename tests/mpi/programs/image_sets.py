@@ -68,7 +68,18 @@ found["errors"] = {
 }
 found["good"] = {
     source: len(images.read_split(folder / source, "train", skip_bad=True))
-    for source in ("damaged", "changed", "photos", "labels", "indexed labels", "unnamed", "empty", "short", "types")
+    for source in (
+        "damaged",
+        "changed",
+        "photos",
+        "labels",
+        "indexed labels",
+        "unnamed",
+        "empty",
+        "short",
+        "types",
+        "truncated",
+    )
 }
 found["names of good"] = images.read_split(folder / "unnamed", "train", skip_bad=True).names
 
