@@ -320,6 +320,33 @@ def test_info_names_damaged_records(photos, cli, damage, reason):
     assert "train" in out  # the other shard is counted
 
 
+@pytest.mark.parametrize("has_index", [True, False])
+def test_info_names_shards_that_lost_records(photos, cli, has_index):
+    cli("data", "build", "photos", "out", "--shards", "3")
+    folder = photos.parent / "out"
+    shard = folder / "train-00001-of-00003"
+    offsets = [offset for offset, _ in read_records(shard)]
+    shard.write_bytes(shard.read_bytes()[: offsets[7]])
+    if not has_index:
+        (folder / "index-train.npy").unlink()
+    code, out, err = cli("data", "info", "out")
+    fault = "out: the shards of train have 27 records, and had 30 when they were built"
+    if has_index:
+        fault = f"out/{shard.name}: it has 7 records, and had 10 when it was built"
+    assert (code, f"out has damaged data (1 fault):\n{fault}\n" in err) == (1, True), err
+    assert "27" in out
+
+
+def test_info_names_shards_with_other_records(photos, cli):
+    for name, options in (("out", ()), ("other", ("--resize", "8"))):
+        cli("data", "build", "photos", name, "--shards", "3", *options)
+    shards = [photos.parent / name / "train-00002-of-00003" for name in ("other", "out")]
+    shards[1].write_bytes(shards[0].read_bytes())
+    code, _, err = cli("data", "info", "out")
+    assert (code, "out/train-00002-of-00003: it has other records than when it was built\n" in err) == (1, True), err
+    assert "(1 fault)" in err
+
+
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
