@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from PIL import ImageOps
 
-from hpcrun.data.example import decode_example
 from hpcrun.data.image_sources import TRAIN_FOLDERS, VALIDATION_FOLDERS, class_names, list_images, shuffle
 from hpcrun.data.images import decode_image
 from hpcrun.data.index import load_index
 from hpcrun.data.info import sample_image
 from hpcrun.data.layout import find_shards, read_labels
-from hpcrun.data.tfrecord import read_record, read_records
+from hpcrun.data.shard_files import decode_features
+from hpcrun.data.tfrecord import RecordError, read_record, read_records
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
 
@@ -136,7 +136,7 @@ def _list_records(
         return [((shards[shard], offset, length), label) for shard, offset, length, label in zip(*fields, strict=True)]
     own_records: ShardRecords = {
         number: [
-            ((shards[number], offset, len(data)), decode_example(data)["image/class/label"][0])
+            ((shards[number], offset, len(data)), _label(shards[number], offset, data))
             for offset, data in read_records(shards[number])
         ]
         for number in range(rank, len(shards), ranks)
@@ -145,13 +145,21 @@ def _list_records(
     return [row for number in range(len(shards)) for row in all_records[number]]
 
 
+def _label(file: Path, offset: int, data: bytes) -> int:
+    try:
+        label: int = decode_features(data)["image/class/label"][0]
+    except ValueError as error:
+        raise RecordError(file, offset, str(error)) from None
+    return label
+
+
 def _decode(location: ImageLocation) -> Image.Image:
     file, offset, length = location if isinstance(location, tuple) else (location, 0, 0)
     try:
         if not isinstance(location, tuple):
             return decode_image(file.read_bytes(), 0, 0, 0, raw=False)
         with file.open("rb", buffering=0) as stream:
-            return sample_image(decode_example(read_record(stream.fileno(), file, offset, length)))
+            return sample_image(decode_features(read_record(stream.fileno(), file, offset, length)))
     except ValueError as error:
         position = f"{file}: record at byte {offset}" if isinstance(location, tuple) else file
         raise HpcrunError(f"{position}: {error}") from None

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from hpcrun.data.images import decode_image
+from hpcrun.data.index import find_difference, index_name, read_rows
+from hpcrun.data.layout import count_images
 from hpcrun.data.shard_files import read_shard
 from hpcrun.data.tfrecord import RecordError
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,8 +36,8 @@ class SplitInfo:
         formats: Number of images by format.
         heights: Height of each image in pixels.
         widths: Width of each image in pixels.
-        damaged: One message for each shard that has a damaged record or a label without a class, and for each sample
-            that is no image.
+        damaged: One message for each shard that has a damaged record or a label without a class, or other records than
+            when it was built, and for each sample that is no image.
         samples: Images of the sample records.
     """
 
@@ -82,11 +84,12 @@ def _summarize(values: list[int]) -> list[float] | None:
 
 
 def inspect_split(
-    files: Sequence[Path], names: Sequence[str], samples: int, report: Callable[[int], None]
+    split: str, files: Sequence[Path], names: Sequence[str], samples: int, report: Callable[[int], None]
 ) -> SplitInfo:
     """Read all records of a split, and return their statistics.
 
     Args:
+        split: The name of the split.
         files: The shards of the split.
         names: The names of the classes.
         samples: Number of records to keep as samples, taken from the beginnings of the shards.
@@ -94,14 +97,21 @@ def inspect_split(
     """
     info = SplitInfo(shards=len(files))
     samples_per_shard = -(-samples // len(files))
-    for file in files:
+    folder = files[0].parent
+    index = read_rows(folder / index_name(split))
+    has_index = bool(index) and max(index) < len(files)
+    shard_faults: list[str] = []
+    for number, file in enumerate(files):
         size = file_size(file)
         info.bytes += size
         kept_samples = 0
+        records: list[tuple[int, int]] = []
         try:
             for offset, features in read_shard(file):
-                _require_label(features["image/class/label"][0], len(names), file, offset)
+                label = features["image/class/label"][0]
+                _require_label(label, len(names), file, offset)
                 info.count(features)
+                records.append((offset, label))
                 if kept_samples < samples_per_shard and len(info.samples) < samples:
                     kept_samples += 1
                     try:
@@ -109,10 +119,19 @@ def inspect_split(
                     except ValueError as error:
                         info.damaged.append(f"{file}: record at byte {offset}: {error}")
         except (RecordError, OSError) as error:
-            info.damaged.append(error.message if isinstance(error, HpcrunError) else f"{file}: {error.strerror}")
-        if not size and file.is_file():
-            info.damaged.append(f"{file}: the shard is empty")
+            shard_faults.append(error.message if isinstance(error, HpcrunError) else f"{file}: {error.strerror}")
+        else:
+            difference = find_difference(index.get(number, b""), records, size) if has_index else None
+            if fault := difference if size else "the shard is empty":
+                shard_faults.append(f"{file}: {fault}")
         report(size)
+    expected_images = count_images(folder, split)
+    if not shard_faults and expected_images not in {None, info.images}:
+        shard_faults.append(
+            f"{folder}: the shards of {split} have {pluralize(info.images, 'record')}, and had {expected_images} when "
+            "they were built"
+        )
+    info.damaged += shard_faults
     return info
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 IMAGES_PER_SHARD = 1024
 """Approximate number of images in a shard, as Inception's guide recommends."""
+_REQUIRED: dict[str, type] = {"image/encoded": bytes, "image/class/label": int}
+_OPTIONAL: dict[str, type] = {"image/format": bytes, "image/height": int, "image/width": int, "image/channels": int}
+"""Features with one value each, and the type of the value."""
 
 
 @frozen
@@ -132,6 +135,24 @@ def features_of(source: ImageSource, image: EncodedImage) -> dict[str, Any]:
     }
 
 
+def decode_features(data: bytes) -> dict[str, list[Any]]:
+    """Return the features of an image's record: a list of bytes, floats or integers for each name.
+
+    Raises:
+        ValueError: The bytes are not an ``Example``, it has no image or label, or one of the features that describe the
+            image does not have one value of its type.
+    """
+    features = decode_example(data)
+    for name, kind in (_REQUIRED | _OPTIONAL).items():
+        values = features.get(name)
+        if not values and name in _REQUIRED:
+            raise ValueError(f"it has no {name}")
+        if values is not None and [type(value) for value in values] != [kind]:
+            found = f"{len(values)} values" if len(values) != 1 else f"a value of type {type(values[0]).__name__}"
+            raise ValueError(f"its {name} has {found} instead of one of type {kind.__name__}")
+    return features
+
+
 def read_shard(file: Path) -> Iterator[tuple[int, dict[str, list[Any]]]]:
     """Read a shard.
 
@@ -139,15 +160,12 @@ def read_shard(file: Path) -> Iterator[tuple[int, dict[str, list[Any]]]]:
         The offset of each record in bytes, and its features.
 
     Raises:
-        RecordError: A record is damaged, or has no image or label.
+        RecordError: A record is damaged, or its features are not those of an image.
         OSError: The file cannot be read.
     """
     for offset, data in read_records(file):
         try:
-            features = decode_example(data)
+            features = decode_features(data)
         except ValueError as error:
             raise RecordError(file, offset, str(error)) from None
-        for name in ("image/encoded", "image/class/label"):
-            if not features.get(name):
-                raise RecordError(file, offset, f"it has no {name}")
         yield offset, features

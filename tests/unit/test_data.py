@@ -377,6 +377,51 @@ def test_info_names_damaged_records(photos, cli, damage, reason):
     assert "train" in out  # the other shard is counted
 
 
+@pytest.mark.parametrize("has_index", [True, False])
+def test_info_names_shards_that_lost_records(photos, cli, has_index):
+    cli("data", "build", "photos", "out", "--shards", "3")
+    folder = photos.parent / "out"
+    shard = folder / "train-00001-of-00003"
+    offsets = [offset for offset, _ in read_records(shard)]
+    shard.write_bytes(shard.read_bytes()[: offsets[7]])
+    if not has_index:
+        (folder / "index-train.npy").unlink()
+    code, out, err = cli("data", "info", "out")
+    fault = "out: the shards of train have 27 records, and had 30 when they were built"
+    if has_index:
+        fault = f"out/{shard.name}: it has 7 records, and had 10 when it was built"
+    assert (code, f"out has damaged data (1 fault):\n{fault}\n" in err) == (1, True), err
+    assert "27" in out
+
+
+def test_info_names_shards_with_other_records(photos, cli):
+    for name, options in (("out", ()), ("other", ("--resize", "8"))):
+        cli("data", "build", "photos", name, "--shards", "3", *options)
+    shards = [photos.parent / name / "train-00002-of-00003" for name in ("other", "out")]
+    shards[1].write_bytes(shards[0].read_bytes())
+    code, _, err = cli("data", "info", "out")
+    assert (code, "out/train-00002-of-00003: it has other records than when it was built\n" in err) == (1, True), err
+    assert "(1 fault)" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("image/encoded", 1, "has a value of type int instead of one of type bytes"),
+        ("image/class/label", b"1", "has a value of type bytes instead of one of type int"),
+        ("image/class/label", [1.0], "has a value of type float instead of one of type int"),
+        ("image/height", [8, 8], "has 2 values instead of one of type int"),
+        ("image/format", 1, "has a value of type int instead of one of type bytes"),
+    ],
+)
+def test_info_names_features_of_the_wrong_type(tmp_path, cli, name, value, reason):
+    (tmp_path / "out").mkdir()
+    with (tmp_path / "out/train-00000-of-00001").open("wb") as stream:
+        write_record(stream, encode_example({"image/encoded": jpeg(1), "image/class/label": 1, name: value}))
+    code, _, err = cli("data", "info", str(tmp_path / "out"), "--sheet", str(tmp_path / "samples.png"))
+    assert (code, f"out/train-00000-of-00001: record at byte 0: its {name} {reason}\n" in err) == (1, True), err
+
+
 def test_info_names_samples_that_are_no_images(photos, cli):
     cli("data", "build", "photos", "out", "--shards", "2")
     shard = photos.parent / "out/train-00001-of-00002"

@@ -5,7 +5,9 @@ from random import Random
 import pytest
 from PIL import Image
 
+from hpcrun.data.example import encode_example
 from hpcrun.data.image_reader import read_split
+from hpcrun.data.tfrecord import write_record
 from hpcrun.errors import HpcrunError
 from tests.mpi.colours import write_two_colours
 
@@ -57,6 +59,13 @@ def test_ranks_share_the_scan_of_shards_without_an_index(folders, tmp_path):
     expected = read_split(str(folders[1]), "train", size=20, augment="none")
     assert [label for _, label in read(0, lambda _: parts).rows] == [label for _, label in expected.rows]
     assert all(len(part) == 1 for part in parts)  # each has one of the two shards
+
+
+def test_a_record_without_a_label_is_named(tmp_path):
+    with (tmp_path / "train-00000-of-00001").open("wb") as stream:
+        write_record(stream, encode_example({"image/encoded": b"x"}))
+    with pytest.raises(HpcrunError, match=r"train-00000-of-00001: record at byte 0: it has no image/class/label"):
+        read_split(str(tmp_path), "train", size=20, augment="none")
 
 
 def test_a_damaged_image_is_named(folders, tmp_path):

@@ -30,7 +30,7 @@ def info(
 ) -> None:
     """Read all records of a data set; show counts, classes, sizes and damage.
 
-    The exit code is 1 if records are damaged.
+    The exit code is 1 if records are damaged or missing.
 
     \b
     Examples:
@@ -52,7 +52,8 @@ def info(
             report(done_bytes, total)
 
         splits = {
-            split: inspect_split(files, names, _SAMPLES if sheet else 0, count) for split, files in shards.items()
+            split: inspect_split(split, files, names, _SAMPLES if sheet else 0, count)
+            for split, files in shards.items()
         }
     if sheet:
         samples = next((info.samples for info in splits.values() if info.samples), [])

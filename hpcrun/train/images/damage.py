@@ -27,29 +27,30 @@ _recent_reads: deque[tuple[Callable[[int], str | None], int]] = deque(maxlen=409
 _HINT = "copy or build it again, or leave out damaged images: skip_bad=True, --skip-bad of workloads"
 
 
-def gather_problems(problems: Sequence[str], *, skip_bad: bool) -> None:
+def gather_problems(problems: Sequence[str], broken_shards: Sequence[str] = (), *, skip_bad: bool) -> None:
     """Report the damaged images of all ranks. Collective.
 
     Args:
         problems: A message for each damaged image that this rank found.
+        broken_shards: A message for each shard of which the rest, an unknown number of images, cannot be read.
         skip_bad: Whether damaged images are left out, with a warning; if not, they are an error.
 
     Raises:
         HpcrunError: An image is damaged, and `skip_bad` is false; raised on all ranks, with the same message.
     """
-    all_problems = [
-        problem
-        for problems_of_rank in checked_allgather("damaged images", list(problems))
-        for problem in problems_of_rank
-    ]
+    problems_of_ranks = checked_allgather("damaged images", (list(broken_shards), list(problems)))
+    all_broken_shards, all_damaged_images = (
+        [one for part in parts for one in part] for parts in zip(*problems_of_ranks, strict=True)
+    )
+    all_problems = all_broken_shards + all_damaged_images
     if all_problems and not skip_bad:
         raise HpcrunError(all_problems[0], hint=_HINT)
     if all_problems and world().rank == 0:
         omitted_line = f"\n  and {len(all_problems) - _MAX_LISTED} more" if len(all_problems) > _MAX_LISTED else ""
         lines = "".join(f"\n  {problem}" for problem in all_problems[:_MAX_LISTED])
-        print(
-            f"WARNING: {pluralize(len(all_problems), 'damaged image')} left out:{lines}{omitted_line}", file=sys.stderr
-        )
+        parts = [pluralize(len(all_damaged_images), "damaged image")] if all_damaged_images else []
+        parts += [f"the rest of {pluralize(len(all_broken_shards), 'shard')}"] if all_broken_shards else []
+        print(f"WARNING: {' and '.join(parts)} left out:{lines}{omitted_line}", file=sys.stderr)
 
 
 def find_undamaged(check: Callable[[int], str | None], images: int) -> Array:

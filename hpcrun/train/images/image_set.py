@@ -152,7 +152,7 @@ class ImageSet:
             problem = self.content.check(image_index)
         except HpcrunError as error:
             return error.message
-        except (ValueError, KeyError, IndexError) as error:  # the record is damaged
+        except ValueError as error:  # the record is damaged
             problem = f"the record is not an image: {error}"
         except OSError as error:
             problem = str(error.strerror)

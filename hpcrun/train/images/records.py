@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.data.example import decode_example
 from hpcrun.data.index import FIELDS
+from hpcrun.data.shard_files import decode_features
 from hpcrun.data.tfrecord import RecordError, read_record, read_records
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
@@ -55,7 +55,7 @@ class Records:
 
     def check(self, record_index: int) -> str | None:
         """Return an error message if an image cannot be decoded; else None."""
-        features = decode_example(self.read(record_index))
+        features = decode_features(self.read(record_index))
         encoded_image = features["image/encoded"][0]
         if features.get("image/format") != [b"RAW"]:
             return check_image(encoded_image)
@@ -108,47 +108,51 @@ def scan_shards(files: Sequence[Path], classes: int, *, skip_bad: bool) -> Array
     this_rank = world()
     rows: list[tuple[int, int, int, int]] = []
     problems: list[str] = []
+    broken_shards: list[str] = []
     for shard in range(this_rank.rank, len(files), this_rank.size):
-        for row in _scan_shard(files[shard], classes):
-            if isinstance(row, str):
-                problems.append(row)
-            else:
-                rows.append((shard, *row))
-        if problems and not skip_bad:
+        try:
+            for row in _scan_shard(files[shard], classes):
+                if isinstance(row, str):
+                    problems.append(row)
+                else:
+                    rows.append((shard, *row))
+        except HpcrunError as error:
+            broken_shards.append(error.message)
+        if (problems or broken_shards) and not skip_bad:
             break
-    gather_problems(problems, skip_bad=skip_bad)
+    gather_problems(problems, broken_shards, skip_bad=skip_bad)
     index = np.concatenate(checked_allgather("the records of shards", np.array(rows, FIELDS)))
     return index[np.argsort(index["shard"], kind="stable")]
 
 
 def _scan_shard(file: Path, classes: int) -> Iterator[tuple[int, int, int] | str]:
-    """Yield label, offset and length of each record; an error message for a damaged record."""
+    """Yield label, offset and length of each record; an error message for a damaged record.
+
+    Raises:
+        HpcrunError: The rest of the shard cannot be read.
+    """
     scan_offset: int | None = 0
     if file.exists() and not file.stat().st_size:
-        yield f"{file}: the shard is empty"
-        return
+        raise HpcrunError(f"{file}: the shard is empty")
     while scan_offset is not None:
         try:
             for offset, data in read_records(file, scan_offset):
                 yield _scan_record(data, classes, file, offset)
             scan_offset = None
         except RecordError as error:
+            if error.next_offset is None:
+                raise
             yield error.message
             scan_offset = error.next_offset
         except OSError as error:
-            yield f"{file}: {error.strerror}"
-            scan_offset = None
+            raise HpcrunError(f"{file}: {error.strerror}") from None
 
 
 def _scan_record(data: bytes, classes: int, file: Path, offset: int) -> tuple[int, int, int] | str:
     try:
-        features = decode_example(data)
-        label = features["image/class/label"][0]
-        features["image/encoded"][0]
+        label = decode_features(data)["image/class/label"][0]
     except ValueError as error:
         return f"{file}: record at byte {offset}: {error}"
-    except (KeyError, IndexError):
-        return f"{file}: record at byte {offset}: it has no image/encoded or no image/class/label"
     if not has_class(label, classes):
         return f"{file}: record at byte {offset}: {_explain_label(label, classes)}"
     return label, offset, len(data)

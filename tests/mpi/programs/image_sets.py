@@ -63,11 +63,23 @@ found["errors"] = {
     "indexed label": error(lambda: images.read_split(folder / "indexed labels", "train")),
     "scan": error(lambda: images.read_split(folder / "damaged", "train")),
     "empty": error(lambda: images.read_split(folder / "empty", "train")),
+    "types": error(lambda: images.read_split(folder / "types", "train")),
     "short": error(lambda: images.read_split(folder / "short", "train")),
 }
 found["good"] = {
     source: len(images.read_split(folder / source, "train", skip_bad=True))
-    for source in ("damaged", "changed", "photos", "labels", "indexed labels", "unnamed", "empty", "short")
+    for source in (
+        "damaged",
+        "changed",
+        "photos",
+        "labels",
+        "indexed labels",
+        "unnamed",
+        "empty",
+        "short",
+        "types",
+        "truncated",
+    )
 }
 found["names of good"] = images.read_split(folder / "unnamed", "train", skip_bad=True).names
 
