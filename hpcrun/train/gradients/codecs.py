@@ -21,6 +21,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients.allreduce import AllReduce, call_blocking
 from hpcrun.train.gradients.half_precision import BFloat16AllReduce, Float16AllReduce
 from hpcrun.train.gradients.hierarchical import HierarchicalAllReduce, has_equal_host_sizes
+from hpcrun.train.gradients.layerwise import LayerwiseAllReduce
 from hpcrun.train.gradients.powersgd import PowerSgdAllReduce
 from hpcrun.train.gradients.ternary import TernaryAllReduce
 from hpcrun.train.settings import read_switch
@@ -52,10 +53,17 @@ def choose_allreduce(comm: Comm, hosts: Sequence[Hashable], call: Call = call_bl
         call: `call_blocking` or `call_polling`, which calls a collective and waits for its end.
 
     Raises:
-        HpcrunError: The codec is unknown.
+        HpcrunError: The codec is unknown, or compresses layers that the hierarchical sum would divide.
     """
     codec = read_codec()
-    if read_switch("HPCRUN_HIERARCHICAL", default=False) and has_equal_host_sizes(hosts):
+    is_hierarchical = read_switch("HPCRUN_HIERARCHICAL", default=False)
+    if is_hierarchical and issubclass(codec, LayerwiseAllReduce):
+        raise HpcrunError(
+            f"--compress={os.environ['HPCRUN_COMPRESS']} compresses whole layers, which HPCRUN_HIERARCHICAL=1 divides "
+            "among the ranks of a host",
+            hint="leave out one of them",
+        )
+    if is_hierarchical and has_equal_host_sizes(hosts):
         return HierarchicalAllReduce(comm, hosts, call, codec)
     return codec(comm, call)
 

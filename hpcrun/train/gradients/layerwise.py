@@ -103,8 +103,9 @@ class LayerwiseAllReduce(AllReduce):
             np.add(layer, residual, out=layer)
         if self.sends_floats(layout.steps):
             self._sum_together([*layout.compressed, *layout.floats])
-            for residual in layout.residuals:
-                residual.fill(0)
+            if layout.residuals and all(np.isfinite(array).all() for array in (*layout.compressed, *layout.floats)):
+                for residual in layout.residuals:
+                    residual.fill(0)
         else:
             self.sum_layers(layout)
 

@@ -62,16 +62,18 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
         left_factors = [np.linalg.qr(left)[0] if np.isfinite(left).all() else left * np.nan for left in left_factors]
         right_factors = [matrix.T @ left for matrix, left in zip(matrices, left_factors, strict=True)]
         self._sum_together(right_factors)
+        is_finite = all(np.isfinite(array).all() for array in (*right_factors, *layout.floats))
         for index, (matrix, left, right) in enumerate(zip(matrices, left_factors, right_factors, strict=True)):
             if not np.isfinite(right).all():
-                matrix.fill(np.nan)  # a rank's value is not finite; residual and factor stay unchanged
+                matrix.fill(np.nan)  # a rank's value is not finite
                 continue
-            if layout.residuals:
+            if layout.residuals and is_finite:
                 residual = layout.residuals[index].reshape(matrix.shape)
                 np.matmul(left, right.T / np.float32(-self.comm.size), out=residual)  # this rank's part of the sum
                 np.add(residual, matrix, out=residual)
             np.matmul(left, right.T, out=matrix)
-            factors[index] = _normalize(right, factors[index])
+            if is_finite:  # else a `LossScaleOptimizer` skips the step
+                factors[index] = _normalize(right, factors[index])
 
     def _draw_factors(self, layout: Layout) -> list[Array]:
         """Draw the first Q of each layer, equal on all ranks."""

@@ -14,6 +14,7 @@ from hpcrun.train.gradients.allreduce import AllReduce, call_blocking, call_poll
 from hpcrun.train.gradients.buffers import ALIGNMENT, Buffer
 from hpcrun.train.gradients.codec_choice import CodecChooser
 from hpcrun.train.gradients.codecs import AUTO, CODECS, choose_allreduce, is_automatic
+from hpcrun.train.gradients.layerwise import LayerwiseAllReduce
 from hpcrun.train.gradients.shared_memory import SharedMemoryAllReduce, is_one_host
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import checked_barrier
@@ -81,6 +82,11 @@ class Reducer:
         self.codec, self.codec_reason = os.environ.get("HPCRUN_COMPRESS") or "none", ""
         self._chooser = None if allreduce else _create_chooser(comm, overlap=overlap)
         self.allreduce = allreduce or _choose_allreduce(comm, self._hosts, call)
+        if overlap and getattr(self.allreduce, "is_last_layer_float", False):
+            raise HpcrunError(
+                "--float-last-layer with HPCRUN_OVERLAP=1: groups of gradients do not know which layer is the last one",
+                hint="leave out one of them",
+            )
         self._exact_allreduce = AllReduce(comm, call)
         self.chunk_bytes = _chunk_size(self.allreduce.chunk_bytes) if chunk_bytes is None else chunk_bytes
         self.steps = self._uncounted_steps = 0
@@ -215,6 +221,8 @@ class Reducer:
 
 
 def _chunk_size(default: int) -> int:
+    if default >= LayerwiseAllReduce.chunk_bytes:
+        return default
     size = (
         read_number("HPCRUN_FUSION_THRESHOLD_KB", default / 1024, "KB", "2048, or 0 for one message per tensor") * 1024
     )

@@ -93,6 +93,8 @@ class Source(NamedTuple):
         limits: The value to which the numbers of each layer are clipped.
         scales: The scale of each layer, for weighted numbers.
         keys: Two keys of the random numbers.
+        keeps_residuals: Whether a rank keeps what it does not send; not of a step that a `LossScaleOptimizer` skips,
+            because a number of some layer is not finite.
     """
 
     layers: list[Array]
@@ -100,6 +102,7 @@ class Source(NamedTuple):
     limits: Array
     scales: Array
     keys: tuple[int, int]
+    keeps_residuals: bool = False
 
 
 def _divide(sizes: Sequence[int]) -> Iterator[Piece]:
@@ -156,6 +159,8 @@ class TernaryAllReduce(LayerwiseAllReduce):
         """Replace all layers by their sums over the ranks, and update the residuals. Collective."""
         source = self._agree_on_scales(layout)
         self._sum_together(layout.floats)
+        is_finite = all(np.isfinite(array).all() for array in (source.scales, *layout.floats))
+        source = source._replace(keeps_residuals=bool(layout.residuals) and is_finite)
         if layout.compressed:
             self._gather_codes(layout, source) if self._sends_all_codes else self._reduce_scatter_codes(layout, source)
         for layer, scale in zip(layout.compressed, source.scales, strict=True):
@@ -202,7 +207,7 @@ class TernaryAllReduce(LayerwiseAllReduce):
             self.codes.encode(values, 4 * piece.codes.start, source.keys, limit, scale / source.weight, codes)
         else:
             codes.fill(0)
-        if layout.residuals and np.isfinite(scale):
+        if source.keeps_residuals:
             residual = layout.residuals[piece.layer].reshape(-1)[piece.values]
             self.codes.decode(codes[np.newaxis], scale, residual)
             np.subtract(values, residual, out=residual)

@@ -137,6 +137,37 @@ def check_variables_of_equal_shapes_keep_nothing_of_each_other():
         assert np.abs(other.numpy()).max() == 0
 
 
+def check_a_step_that_is_skipped_leaves_no_residuals():
+    for name, steps in itertools.product(KINDS, (0, 1)):
+        reduce = reducer(name, error_feedback=1, float_first=steps)
+        matrix, vector = gradients(rank)[:2]
+        reduce([matrix, np.full_like(vector, np.inf)], SHARE)
+        for total in reduce([np.zeros_like(matrix), np.zeros_like(vector)], SHARE):
+            assert np.abs(total).max() == 0
+
+
+def check_settings_that_would_divide_layers():
+    for name in KINDS if size > 1 else ():
+        assert_refused_with({"HPCRUN_COMPRESS": name, "HPCRUN_HIERARCHICAL": "1"}, "compresses whole layers")
+        assert_refused_with({"HPCRUN_COMPRESS": name, "HPCRUN_FLOAT_LAST_LAYER": "1"}, "the last one", overlap=True)
+        os.environ["HPCRUN_FUSION_THRESHOLD_KB"] = "1"
+        assert reducer(name).chunk_bytes == LayerwiseAllReduce.chunk_bytes
+        del os.environ["HPCRUN_FUSION_THRESHOLD_KB"]
+
+
+def assert_refused_with(settings, message, **arguments):
+    os.environ.update(settings)
+    try:
+        Reducer(comm, **arguments)
+    except hpcrun.train.HpcrunError as error:
+        assert message in str(error)  # noqa: PT017
+    else:
+        raise AssertionError(f"not refused: {settings}")
+    finally:
+        for variable in settings:
+            del os.environ[variable]
+
+
 def check_ternary_keeps_numbers_that_are_all_alike():
     for shapes in ([(1,), (60, 41)], [(1, 1)]):
         reduce = reducer("ternary", min_size=1)
