@@ -178,6 +178,8 @@ class LayerwiseAllReduce(AllReduce):
         self._restored = chunks[self.comm.rank % len(chunks)]
         if len(chunks) != self.comm.size:
             self._restored = [self.merge(list(same), self.comm.size) for same in zip(*chunks, strict=True)]
+        for layout, arrays in zip(self._layouts.values(), self._restored, strict=False):  # of steps before this `fit`
+            self.restore_layout(layout, arrays)
 
     def merge(self, states: list[Sequence[Array]], size: int) -> Sequence[Array]:
         """Return the state of a chunk for a new number of ranks, given the states of all ranks of the checkpoint."""
