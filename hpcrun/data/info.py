@@ -136,8 +136,9 @@ def inspect_split(
 
 
 def _require_label(label: int, classes: int, file: Path, offset: int) -> None:
-    if classes and not 0 <= label <= classes:
-        raise RecordError(file, offset, f"label {label} is not one of 0 to {classes}")
+    if label < 1 or (classes and label > classes):  # 0 is the background, which no image has
+        number = classes or "the number of classes"
+        raise RecordError(file, offset, f"label {label} is not one of 1 to {number}, the lines of labels.txt")
 
 
 def _decode_text(features: dict[str, list[Any]], name: str) -> str:

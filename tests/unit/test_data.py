@@ -450,7 +450,16 @@ def test_info_names_labels_without_a_class(photos, cli):
     cli("data", "build", "photos", "out")
     (photos.parent / "out/labels.txt").write_text("roses\n")
     code, _, err = cli("data", "info", "out")
-    assert (code, "label 2 is not one of 0 to 1" in err) == (1, True)
+    assert (code, "label 2 is not one of 1 to 1, the lines of labels.txt" in err) == (1, True)
+
+
+def test_info_names_the_label_of_the_background(photos, cli, monkeypatch):
+    monkeypatch.setattr("hpcrun.data.shard_files.features_of", lambda _, image: {
+        "image/encoded": image.data, "image/class/label": 0,
+    })  # fmt: skip
+    cli("data", "build", "photos", "out", "--workers", "1")
+    code, _, err = cli("data", "info", "out")
+    assert (code, "label 0 is not one of 1 to 2" in err) == (1, True)
 
 
 def test_split_links_contiguous_shards_of_each_worker(photos, cli):
