@@ -222,7 +222,7 @@ class Reducer:
 
 def _chunk_size(default: int) -> int:
     if default >= LayerwiseAllReduce.chunk_bytes:
-        return default
+        return default  # a message contains whole layers
     size = (
         read_number("HPCRUN_FUSION_THRESHOLD_KB", default / 1024, "KB", "2048, or 0 for one message per tensor") * 1024
     )

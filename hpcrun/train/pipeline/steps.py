@@ -100,7 +100,11 @@ class StageSteps:
         return self._share_logs()
 
     def test(self, shard: Shard | Data) -> dict[str, Data]:
-        """Evaluate this replica's shard of a batch; the last stage returns the metrics, of a whole batch all stages."""
+        """Evaluate this replica's shard of a batch, or a batch of its own; return the metrics.
+
+        The metrics of a shard are those of this stage, which the end of the evaluation sums up; all stages return those
+        of a batch of its own.
+        """
         batches, counts = self._split(shard)
         self._forward(batches, lambda batch, received: self.stage.test(batch, received, counts=counts))
         if not isinstance(shard, Shard):
