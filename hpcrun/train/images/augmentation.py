@@ -136,6 +136,7 @@ def _shift_and_flip(images: Data, uniform_draws: Data) -> Data:
     size = images.shape[1]
     padding = size // 8
     corners = tf.cast(tf.floor(uniform_draws[:, 1:3] * (2 * padding + 1)), tf.int32)  # (b, 2)
+    corners = tf.minimum(corners, 2 * padding)  # numbers just below 1 are 1 as float32
     rows, columns = tf.unstack(corners[:, :, None] + tf.range(size), axis=1)  # (b, size)
     padded_images = tf.pad(images, [[0, 0], [padding, padding], [padding, padding], [0, 0]])
     shifted_images = tf.gather(tf.gather(padded_images, rows, axis=1, batch_dims=1), columns, axis=2, batch_dims=1)
