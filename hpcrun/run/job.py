@@ -54,7 +54,7 @@ def read_number(name: str, default: float, unit: str, hint: str) -> float:
     Args:
         name: The variable.
         default: The value if the variable is not set.
-        unit: The unit, for the error message.
+        unit: The unit, for the error message; empty for a number without one.
         hint: The hint of the error message.
 
     Raises:
@@ -66,7 +66,7 @@ def read_number(name: str, default: float, unit: str, hint: str) -> float:
     except ValueError:
         value = -1
     if not 0 <= value < float("inf"):
-        raise HpcrunError(f"{name}={text} is not a number of {unit}", hint=hint)
+        raise HpcrunError(f"{name}={text} is not a number{_of(unit)}", hint=hint)
     return value
 
 
@@ -76,7 +76,7 @@ def read_whole_number(name: str, default: int, unit: str, hint: str, *, minimum:
     Args:
         name: The variable.
         default: The value if the variable is not set.
-        unit: The unit, for the error message.
+        unit: The unit, for the error message; empty for a number without one.
         hint: The hint of the error message.
         minimum: The smallest number that is allowed.
 
@@ -85,5 +85,9 @@ def read_whole_number(name: str, default: int, unit: str, hint: str, *, minimum:
     """
     value = read_number(name, default, unit, hint)
     if value < minimum or value != int(value):
-        raise HpcrunError(f"{name}={os.environ[name]} is not a whole number of {unit} from {minimum}", hint=hint)
+        raise HpcrunError(f"{name}={os.environ[name]} is not a whole number{_of(unit)} from {minimum}", hint=hint)
     return int(value)
+
+
+def _of(unit: str) -> str:
+    return f" of {unit}" if unit else ""

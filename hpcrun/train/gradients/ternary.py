@@ -133,7 +133,7 @@ class TernaryAllReduce(LayerwiseAllReduce):
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         super().__init__(comm, call)
         self.clip_factor = read_number("HPCRUN_CLIP_FACTOR", 2.5, "standard deviations", "2.5, or 0 for no clipping")
-        self.seed = read_whole_number("HPCRUN_COMPRESSION_SEED", 0, "a seed", "0")
+        self.seed = read_whole_number("HPCRUN_COMPRESSION_SEED", 0, "", "0 or a larger whole number")
         self.codes = load_codes()
         gathered_bits, sharded_bits = bits_per_number(comm.size)
         self._sends_all_codes = gathered_bits <= sharded_bits
