@@ -88,7 +88,7 @@ def find_images(
         folder: Folder of the images.
         validation: Fraction of each class to use for validation, from 0 to below 1.
         labels: Class names in the order of their labels; empty: the names of the subfolders, sorted.
-        report: Function that is called with a line about a folder that is left out.
+        report: Function that is called with a line about what is left out, and about classes that cannot be learned.
 
     Raises:
         HpcrunError: There are no images, or classes that are not in `labels`.
@@ -97,9 +97,11 @@ def find_images(
         raise HpcrunError(f"{folder} is not a folder", hint="give a folder with one folder of images for each class")
     split_folders = _find_split_folders(folder)
     train_folder, *validation_folders = split_folders or [folder]
+    names = tuple(labels) or class_names(train_folder)
     if not validation_folders:
-        names = tuple(labels) or class_names(train_folder)
-        return Dataset(_split_by_class(shuffle(list_images(train_folder, names)), validation), names)
+        images = list_images(train_folder, names)
+        _report_doubts(train_folder, names, images, report)
+        return Dataset(_split_by_class(shuffle(images), validation), names)
     validation_folder, *unused_folders = validation_folders
     if validation:
         raise HpcrunError(
@@ -108,9 +110,28 @@ def find_images(
         )
     for unused_folder in unused_folders:
         report(f"{unused_folder} is left out: {validation_folder.name} is the validation split")
-    names = tuple(labels) or class_names(train_folder)
     splits = {"train": list_images(train_folder, names), "validation": list_images(validation_folder, names)}
+    _report_doubts(train_folder, names, splits["train"], report)
     return Dataset({split: shuffle(images) for split, images in splits.items()}, names)
+
+
+def _report_doubts(
+    folder: Path, names: Sequence[str], images: Iterable[ImageSource], report: Callable[[str], None]
+) -> None:
+    """Report files beside the folders of the classes, classes without images, and a single class."""
+    files = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith("."))
+    if files:
+        report(f"WARNING: files in {folder} are left out, since they are in no class: {_enumerate(files)}")
+    labels = {image.label for image in images}
+    if empty_names := [name for label, name in enumerate(names, 1) if label not in labels]:
+        report(f"WARNING: no training images of a class: {_enumerate(empty_names)}")
+    if len(names) == 1:
+        report(f"WARNING: there is only one class, {names[0]}: a network has nothing to tell it from")
+
+
+def _enumerate(names: Sequence[str]) -> str:
+    """Return up to five names, and the number of the others."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} others" if len(names) > 5 else "")
 
 
 def _find_split_folders(folder: Path) -> list[Path]:

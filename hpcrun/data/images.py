@@ -61,6 +61,7 @@ def encode_image(content: bytes, *, resize: int = 0, raw: bool = False, upright:
             is_rotated = upright and _has_orientation(image)
             is_rgb_jpeg = image.format == "JPEG" and not colour_mode_text and not is_rotated
             keep_bytes = is_rgb_jpeg and not resize and not raw
+            has_float_pixels = image.mode == "F"
             height, width = image.height, image.width
             if keep_bytes:
                 # decode all data to 1/8 of height and width, which is faster and finds damage
@@ -73,6 +74,8 @@ def encode_image(content: bytes, *, resize: int = 0, raw: bool = False, upright:
             original_format = "" if is_rgb_jpeg else f"{image.format}{colour_mode_text}{rotation_text}"
     except Exception as error:  # noqa: BLE001  (each of Pillow's decoders has errors of its own)
         raise ValueError(_describe_damage(content, error)) from None
+    if has_float_pixels:
+        raise ValueError("its pixels are floating-point numbers, whose range is unknown: convert it to 8 or 16 bits")
     if resize:
         pixels = pixels.resize((resize, resize), Image.Resampling.BILINEAR)
     if raw:

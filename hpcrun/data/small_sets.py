@@ -244,7 +244,8 @@ def _read_binary(content: bytes) -> tuple[bytes, bytes]:
 class _PickledArray:
     """A NumPy array in a pickle file, loaded without NumPy."""
 
-    data = b""
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = data
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.data = state[-1]
@@ -256,12 +257,17 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module.startswith("numpy") and name in {"_reconstruct", "ndarray", "dtype"}:
             return lambda *_: _PickledArray()
+        if module.startswith("numpy") and name == "_frombuffer":  # protocol 5
+            return lambda data, *_: _PickledArray(bytes(data))
+        if (module, name) == ("_codecs", "encode"):  # bytes in protocols 0 to 2, written by Python 3
+            return lambda text, _encoding: text.encode("latin-1")
         raise pickle.UnpicklingError(f"unexpected {module}.{name} in a file of CIFAR-10")
 
 
 def _read_python(content: bytes) -> tuple[bytes, bytes]:
     try:
         batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
-        return batch[b"data"].data, bytes(batch[b"labels"])
+        fields = {name if isinstance(name, bytes) else name.encode(): value for name, value in batch.items()}
+        return fields[b"data"].data, bytes(fields[b"labels"])
     except Exception as error:  # noqa: BLE001  (a damaged pickle may raise any exception)
         raise ValueError(error) from None

@@ -14,6 +14,7 @@ import sys
 import tarfile
 import zipfile
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,25 @@ def test_given_splits_are_used(photos, cli):
     code, _, err = cli("data", "build", "all", "three")
     assert (code, "all/test is left out: val is the validation split" in err) == (0, True)
     assert read_labels(photos.parent / "three") == ["roses", "tulips"]
+
+
+def test_what_can_not_be_learned_is_said(photos, cli):
+    (photos / "daisies").mkdir()
+    for name in ("a.jpg", ".hidden"):
+        (photos / name).write_bytes(b"")
+    code, _, err = cli("data", "build", "photos", "out")
+    assert (code, "in photos are left out, since they are in no class: a.jpg" in err) == (0, True), err
+    assert "no training images of a class: daisies\n" in err
+    assert all(text not in err for text in (".hidden", "only one class"))
+    shutil.rmtree(photos / "daisies")
+    shutil.rmtree(photos / "tulips")
+    assert "there is only one class, roses" in cli("data", "build", "photos", "one")[2]
+
+
+def test_an_image_of_floats_is_skipped_with_the_reason(photos, cli):
+    Image.fromarray(np.random.default_rng(0).random((8, 8), np.float32)).save(photos / "roses/float.tiff")
+    assert cli("data", "build", "photos", "out")[0] == 0
+    assert "roses/float.tiff\tits pixels are floating-point numbers" in (photos.parent / "out/skipped.txt").read_text()
 
 
 def test_a_folder_that_has_only_train_has_its_classes(photos, cli):
@@ -545,14 +565,22 @@ def binary(pixels, labels):
     return b"".join(bytes([label]) + image.tobytes() for image, label in zip(pixels, labels, strict=True))
 
 
-def python_pickle(pixels, labels):
-    return pickle.dumps({b"data": pixels.reshape(len(pixels), -1), b"labels": labels}, protocol=3)
+def python_pickle(pixels, labels, protocol=3):
+    return pickle.dumps({b"data": pixels.reshape(len(pixels), -1), b"labels": labels}, protocol=protocol)
+
+
+def text_pickle(pixels, labels):
+    return pickle.dumps({"data": pixels.reshape(len(pixels), -1), "labels": labels})
 
 
 @pytest.mark.parametrize(
     ("archive", "encode", "suffix"),
-    [("cifar-10-binary.tar.gz", binary, ".bin"), ("cifar-10-python.tar.gz", python_pickle, ""), (None, binary, ".bin")],
-)
+    [
+        ("cifar-10-binary.tar.gz", binary, ".bin"), ("cifar-10-python.tar.gz", python_pickle, ""),
+        *((None, partial(python_pickle, protocol=protocol), "") for protocol in (0, 2, 4, 5)),
+        (None, text_pickle, ""), (None, binary, ".bin"),
+    ],
+)  # fmt: skip
 def test_cifar10_from_original_files(tmp_path, cli, archive, encode, suffix):
     files = {f"{name}{suffix}": encode(pixels, labels) for name, pixels, labels in cifar_batches()}
     if archive:
