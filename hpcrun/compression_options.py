@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
 from hpcrun.job_option import declare_option, require_choice, require_whole_number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CODECS = ("none", "fp16", "bf16", "ternary", "powersgd")
 AUTO = "auto"
@@ -126,6 +130,27 @@ class CompressionOptions:
                 flag = declared[name].metadata["option"].flag
                 needed = " or ".join(f"--compress={codec}" for codec in codecs)
                 raise HpcrunError(f"{flag} has no effect without {needed}", hint=f"give {needed}, too, or omit {flag}")
+
+    def require_compatible_variables(self, variables: Mapping[str, str]) -> None:
+        """Refuse variables that change how gradients are sent in a way that the compression options exclude.
+
+        Args:
+            variables: The environment variables of the job.
+
+        Raises:
+            HpcrunError: A variable and an option exclude each other.
+        """
+        layerwise, workers = f"--compress={self.compress}", f"--virtual-workers={self.virtual_workers}"
+        exclusions = (
+            ("--compress=auto", self.compress == AUTO, ("HPCRUN_OVERLAP", "HPCRUN_HIERARCHICAL")),
+            (layerwise, self.compress in {"ternary", "powersgd"}, ("HPCRUN_HIERARCHICAL",)),
+            ("--float-last-layer", self.float_last_layer, ("HPCRUN_OVERLAP",)),
+            (workers, (self.virtual_workers or 1) > 1, ("HPCRUN_OVERLAP", "HPCRUN_HIERARCHICAL", "HPCRUN_CUDA_AWARE")),
+        )
+        for option, is_given, names in exclusions:
+            for name in names if is_given else ():
+                if variables.get(name) == "1":
+                    raise HpcrunError(f"{option} does not work with {name}=1", hint=f"leave out {name} or {option}")
 
     def require_valid_compression(self) -> None:
         """Refuse invalid values of the compression options."""

@@ -105,6 +105,7 @@ def plan(
     snapshot, snapshot_warnings = _plan_snapshot(request, job_placement.site, commands, run_dir, copied_snapshot)
     spec = build_spec(request, job_placement, commands, run_dir, snapshot)
     spec.require_codec()
+    spec.require_compatible_variables(dict(spec.environment))
     job_program.require_one_word(spec)
     job_program.require_one_launcher(spec)
     script = render(spec)

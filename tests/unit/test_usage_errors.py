@@ -547,6 +547,21 @@ def test_a_codec_that_the_ranks_do_not_use_is_a_warning(cli):
             "--compress=auto measures real ranks, and this job has --virtual-workers=2",
             "name a codec: none, fp16",
         ),
+        (
+            "--compress=auto -x HPCRUN_OVERLAP=1",
+            "--compress=auto does not work with HPCRUN_OVERLAP=1",
+            "leave out HPCRUN_OVERLAP or --compress=auto",
+        ),
+        (
+            "--virtual-workers=2 -x HPCRUN_OVERLAP=0 -x HPCRUN_CUDA_AWARE=1",
+            "--virtual-workers=2 does not work with HPCRUN_CUDA_AWARE=1",
+            "leave out HPCRUN_CUDA_AWARE or --virtual-workers=2",
+        ),
+        (
+            "--compress=powersgd -x HPCRUN_HIERARCHICAL=1",
+            "--compress=powersgd does not work with HPCRUN_HIERARCHICAL=1",
+            "leave out HPCRUN_HIERARCHICAL",
+        ),
         ("--virtual-workers=0", "--virtual-workers=0: not a whole number from 1", "four ranks of a larger job"),
         (
             "--virtual-workers=3",
