@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 
@@ -30,6 +31,7 @@ class Chunk:
         segments: For each gradient in the chunk: its number, a slice of its values (None: all), and their memory.
         must_complete: Whether the sums must be complete after `reduce`: true for the first chunk, which has the header,
             and for the last chunk.
+        identity: A number that follows from the shapes of the gradients in the chunk.
     """
 
     packed: Array
@@ -37,6 +39,7 @@ class Chunk:
     rank_buffers: list[Array]
     segments: list[Segment]
     must_complete: bool
+    identity: int = 0
 
 
 class Buffer:
@@ -75,7 +78,10 @@ class Buffer:
             segments = list(_segments(gradients, starts, start, packed_values))
             views_of_ranks = [slots_of_rank[slot][: stop - start] for slots_of_rank in rank_buffers]
             must_complete = number in {0, len(bounds) - 1}
-            self.chunks.append(Chunk(packed_values, sums[start:stop], views_of_ranks, segments, must_complete))
+            identity = crc32(repr([(gradients[i].shape, values) for i, values, _ in segments]).encode())
+            self.chunks.append(
+                Chunk(packed_values, sums[start:stop], views_of_ranks, segments, must_complete, identity)
+            )
 
 
 def select_values(gradient: Array, values: slice | None) -> Array:

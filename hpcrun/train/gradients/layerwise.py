@@ -42,7 +42,7 @@ class Layout:
     """The layers of a chunk.
 
     Args:
-        number: The number of the chunk, from 0.
+        identity: The identity of the chunk, which no other chunk has.
         layers: All layers, as views of the chunk, each in the shape of its gradient.
         is_compressed: Whether each layer is compressed.
         error_feedback: Whether a rank adds what it has not sent to the next step.
@@ -55,9 +55,9 @@ class Layout:
     """
 
     def __init__(
-        self, number: int, layers: Sequence[Array], is_compressed: Sequence[bool], *, error_feedback: bool
+        self, identity: int, layers: Sequence[Array], is_compressed: Sequence[bool], *, error_feedback: bool
     ) -> None:
-        self.number, self.is_compressed, self.steps = number, is_compressed, 0
+        self.identity, self.is_compressed, self.steps = identity, is_compressed, 0
         pairs = list(zip(layers, is_compressed, strict=True))
         self.compressed = [layer for layer, compressed in pairs if compressed]
         self.floats = [layer.reshape(-1) for layer, compressed in pairs if not compressed]
@@ -86,7 +86,7 @@ class LayerwiseAllReduce(AllReduce):
         self.is_last_layer_float = read_switch("HPCRUN_FLOAT_LAST_LAYER", default=False)
         self.error_feedback = read_switch("HPCRUN_ERROR_FEEDBACK", default=self.has_error_feedback)
         self._layouts: dict[Chunk, Layout] = {}
-        self._restored: list[Sequence[Array]] = []
+        self._restored: dict[int, Sequence[Array]] = {}  # by the identity of the layout
 
     def reduce(self, chunk: Chunk) -> None:
         """Sum the packed values of all ranks into `chunk.sums`.
@@ -145,9 +145,12 @@ class LayerwiseAllReduce(AllReduce):
         matrices = [index for index, layer in enumerate(layers) if layer.ndim > 1]
         last = matrices[-1] if self.is_last_layer_float and matrices else len(layers)
         is_compressed = [self.is_compressible(layer) and index < last for index, layer in enumerate(layers)]
-        layout = Layout(len(self._layouts), layers, is_compressed, error_feedback=self.error_feedback)
-        if layout.number < len(self._restored):
-            self.restore_layout(layout, self._restored[layout.number])
+        identity, others = chunk.identity, {layout.identity for layout in self._layouts.values()}
+        while identity in others:  # other variables of equal shapes
+            identity += 1
+        layout = Layout(identity, layers, is_compressed, error_feedback=self.error_feedback)
+        if identity in self._restored:
+            self.restore_layout(layout, self._restored[identity])
         return layout
 
     def get_layout_state(self, layout: Layout) -> list[Array]:
@@ -162,9 +165,13 @@ class LayerwiseAllReduce(AllReduce):
             layout.residuals = [np.array(residual) for residual in residuals]
 
     def state(self) -> list[Array]:
-        """Return the state that this rank keeps between steps: the number of arrays of each chunk, then the arrays."""
-        states = [self.get_layout_state(layout) for layout in self._layouts.values()]
-        return [np.array([len(arrays) for arrays in states]), *(array for arrays in states for array in arrays)]
+        """Return the state that this rank keeps between steps.
+
+        Its first array has a row for each chunk: the identity, and the number of arrays. Then the arrays follow.
+        """
+        states = {layout.identity: self.get_layout_state(layout) for layout in self._layouts.values()}
+        table = np.array([(identity, len(arrays)) for identity, arrays in states.items()]).reshape(-1, 2)
+        return [table, *(array for arrays in states.values() for array in arrays)]
 
     def restore(self, states: Sequence[Sequence[Array]]) -> None:
         """Restore the state from a checkpoint; for a new number of ranks, divide the residuals equally.
@@ -175,11 +182,15 @@ class LayerwiseAllReduce(AllReduce):
         chunks = [_split(state) for state in states if state]
         if not chunks:
             return
-        self._restored = chunks[self.comm.rank % len(chunks)]
+        own_chunks = chunks[self.comm.rank % len(chunks)]
         if len(chunks) != self.comm.size:
-            self._restored = [self.merge(list(same), self.comm.size) for same in zip(*chunks, strict=True)]
-        for layout, arrays in zip(self._layouts.values(), self._restored, strict=False):  # of steps before this `fit`
-            self.restore_layout(layout, arrays)
+            same_chunks = zip(*(of_rank.values() for of_rank in chunks), strict=True)
+            merged_chunks = [self.merge(list(same), self.comm.size) for same in same_chunks]
+            own_chunks = dict(zip(own_chunks, merged_chunks, strict=True))
+        self._restored = own_chunks
+        for layout in self._layouts.values():  # of steps before this `fit`
+            if layout.identity in own_chunks:
+                self.restore_layout(layout, own_chunks[layout.identity])
 
     def merge(self, states: list[Sequence[Array]], size: int) -> Sequence[Array]:
         """Return the state of a chunk for a new number of ranks, given the states of all ranks of the checkpoint."""
@@ -188,6 +199,8 @@ class LayerwiseAllReduce(AllReduce):
         return [states[0][0], *(total / np.float32(size) for total in sums), *states[0][1 + count :]]
 
 
-def _split(state: Sequence[Array]) -> list[Sequence[Array]]:
-    ends = np.cumsum([1, *state[0]]).tolist()
-    return [state[start:stop] for start, stop in pairwise(ends)]
+def _split(state: Sequence[Array]) -> dict[int, Sequence[Array]]:
+    """Return the arrays of each chunk by its identity, given a `state`."""
+    identities, counts = state[0].T.tolist()
+    ends = np.cumsum([1, *counts]).tolist()
+    return {identity: state[start:stop] for identity, (start, stop) in zip(identities, pairwise(ends), strict=True)}

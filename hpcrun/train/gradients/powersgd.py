@@ -39,7 +39,7 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         super().__init__(comm, call)
         self.rank = read_whole_number("HPCRUN_POWERSGD_RANK", 4, "columns", "4", minimum=1)
-        self._factors: dict[int, list[Array]] = {}  # Q of each layer, by layout number
+        self._factors: dict[Layout, list[Array]] = {}  # Q of each layer
         self._limited_threads = _limit_blas_threads()
 
     def is_compressible(self, layer: Array) -> bool:
@@ -56,7 +56,7 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
 
     def _sum_layers(self, layout: Layout) -> None:
         matrices = [layer.reshape(-1, layer.shape[-1]) for layer in layout.compressed]
-        factors = self._factors.setdefault(layout.number, []) or self._draw_factors(layout)
+        factors = self._factors.setdefault(layout, []) or self._draw_factors(layout)
         left_factors = [matrix @ factor for matrix, factor in zip(matrices, factors, strict=True)]
         self._sum_together([*left_factors, *layout.floats])
         left_factors = [np.linalg.qr(left)[0] if np.isfinite(left).all() else left * np.nan for left in left_factors]
@@ -77,22 +77,22 @@ class PowerSgdAllReduce(LayerwiseAllReduce):
 
     def _draw_factors(self, layout: Layout) -> list[Array]:
         """Draw the first Q of each layer, equal on all ranks."""
-        draw = np.random.default_rng(layout.number)
-        self._factors[layout.number] = [
+        draw = np.random.default_rng(0)
+        self._factors[layout] = [
             draw.standard_normal((layer.shape[-1], self.rank), dtype=np.float32) for layer in layout.compressed
         ]
-        return self._factors[layout.number]
+        return self._factors[layout]
 
     def get_layout_state(self, layout: Layout) -> list[Array]:
         """Return the state of a chunk: its number of steps, its residuals, and Q of each layer."""
-        return [*super().get_layout_state(layout), *self._factors.get(layout.number, [])]
+        return [*super().get_layout_state(layout), *self._factors.get(layout, [])]
 
     def restore_layout(self, layout: Layout, arrays: Sequence[Array]) -> None:
         """Restore the state of a chunk."""
         super().restore_layout(layout, arrays)
         factors = [np.array(array) for array in arrays[1 + int(arrays[0][1]) :]]
         if [factor.shape for factor in factors] == [(layer.shape[-1], self.rank) for layer in layout.compressed]:
-            self._factors[layout.number] = factors
+            self._factors[layout] = factors
 
 
 def _normalize(columns: Array, before: Array) -> Array:

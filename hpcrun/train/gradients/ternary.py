@@ -5,8 +5,8 @@ The scale s is the largest |g| of the layer over all ranks, after a rank has cli
 standard deviations (2.5; 0: no clipping), or times the mean if that is larger. Clipping reduces the largest values,
 so the sum is unbiased only without clipping.
 
-Each rank draws its own random numbers, from ``HPCRUN_COMPRESSION_SEED``, its number and the step, so that a resumed
-training draws the same ones.
+Each rank draws its own random numbers, from ``HPCRUN_COMPRESSION_SEED``, its number, the shapes of the layers and the
+step, so that a resumed training draws the same ones.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ class TernaryAllReduce(LayerwiseAllReduce):
         self.codes = load_codes()
         gathered_bits, sharded_bits = bits_per_number(comm.size)
         self._sends_all_codes = gathered_bits <= sharded_bits
-        self._memory: dict[int, CodeMemory] = {}  # by layout number
-        self._gradients: dict[int, tuple[list[Array], np.floating[Any]]] = {}  # unpacked layers and their weight
+        self._memory: dict[Layout, CodeMemory] = {}
+        self._gradients: dict[Layout, tuple[list[Array], np.floating[Any]]] = {}  # unpacked layers and their weight
 
     def pack(self, chunk: Chunk, gradients: Sequence[Array], weight: np.floating[Any]) -> None:
         """Pack the layers that are not compressed; the others are encoded from where they are."""
@@ -153,7 +153,7 @@ class TernaryAllReduce(LayerwiseAllReduce):
                 layers.append(np.ascontiguousarray(gradient))
             else:
                 np.multiply(gradient, weight, out=memory)
-        self._gradients[layout.number] = layers, weight
+        self._gradients[layout] = layers, weight
 
     def sum_layers(self, layout: Layout) -> None:
         """Replace all layers by their sums over the ranks, and update the residuals. Collective."""
@@ -171,7 +171,7 @@ class TernaryAllReduce(LayerwiseAllReduce):
         """Return what this rank encodes, with the largest scales of all ranks. Collective."""
         from mpi4py import MPI
 
-        layers, weight = self._gradients.pop(layout.number, (layout.compressed, np.float32(1)))
+        layers, weight = self._gradients.pop(layout, (layout.compressed, np.float32(1)))
         layers = [layer.reshape(-1) for layer in layers]
         limits = np.array([self._limit(layer) for layer in layers], np.float32)
         scales = np.where(np.isfinite(limits), limits, 1) * weight
@@ -189,15 +189,15 @@ class TernaryAllReduce(LayerwiseAllReduce):
 
     def _keys(self, layout: Layout) -> tuple[int, int]:
         """Return the keys of the random numbers of this rank in this step."""
-        seeds = np.random.SeedSequence((self.seed, self.comm.rank, layout.number, layout.steps))
+        seeds = np.random.SeedSequence((self.seed, self.comm.rank, layout.identity, layout.steps))
         first, second = map(int, seeds.generate_state(2))
         return first, second
 
     def _find_memory(self, layout: Layout, rows: int) -> CodeMemory:
-        if layout.number not in self._memory:
+        if layout not in self._memory:
             sizes = [layer.size for layer in layout.compressed]
-            self._memory[layout.number] = CodeMemory(sizes, rows, self.comm.size)
-        return self._memory[layout.number]
+            self._memory[layout] = CodeMemory(sizes, rows, self.comm.size)
+        return self._memory[layout]
 
     def _encode(self, layout: Layout, source: Source, piece: Piece, packed: Array) -> None:
         """Encode a piece into its part of `packed`, and update its residual."""

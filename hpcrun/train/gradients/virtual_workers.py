@@ -96,7 +96,7 @@ def split_workers(states: Sequence[Sequence[Array]]) -> list[Sequence[Array]]:
     """
     by_rank = []
     for state in states:
-        if not state or not state[0].size or state[0][0] >= 0:
+        if not state or state[0].ndim > 1:
             by_rank.append([state])
             continue
         ends = np.cumsum([1, *-state[0][1:]]).tolist()

@@ -325,6 +325,17 @@ def check_a_restored_codec_goes_on_with_the_same_bits():
             assert all(layout.steps == 4 for layout in merged._layouts.values())
 
 
+def check_a_restored_codec_knows_its_layers():
+    """After a restart, the steps of other layers may be skipped, as those of a first `fit` that was complete."""
+    for name in KINDS:
+        whole, cut = reducer(name, error_feedback=1), reducer(name, error_feedback=1)
+        whole(gradients(rank)[:3], SHARE)
+        whole(gradients(rank), SHARE)
+        cut.allreduce.restore(comm.allgather(whole.allreduce.state()))
+        found, expected = (to_bytes(reduce(gradients(rank, 1), SHARE)) for reduce in (cut, whole))
+        assert found == expected, name
+
+
 def check_sent_bytes_are_counted():
     """Each codec counts what it sends: float32 8 bytes for two numbers of an allreduce between two ranks, and so on."""
     numbers = 1_000_000
