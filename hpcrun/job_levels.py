@@ -29,12 +29,15 @@ def resolve_site(options: dict[str, Any], site: Site) -> Site:
 
 
 _LEVEL_OPTIONS = "partition", "qos", "constraint", "account"
-"""The options that select tables of a site file, in order; a table may set defaults of the later options."""
+"""The options that select tables of a site file, in order.
+
+A table may set defaults of the later options, and for a job that requests it by name, of the earlier ones, too.
+"""
 
 
 def select_levels(requested_resources: Resources, site: Site, program_defaults: Resources) -> Resources:
     """Return a job's partition (default: the only partition of the site), QoS, constraint and account."""
-    selected_levels = Resources()
+    selected_levels = Resources(**{option: getattr(requested_resources, option) for option in _LEVEL_OPTIONS})
     for option in _LEVEL_OPTIONS:
         defaults = site.resolve(selected_levels).defaults
         value = getattr(requested_resources.with_defaults(defaults).with_defaults(program_defaults), option)

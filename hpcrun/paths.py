@@ -41,16 +41,17 @@ def config_layers() -> list[tuple[str, Path]]:
     Raises:
         HpcrunError: The list of added layers cannot be read.
     """
-    lab_folders = [
-        Path(part).absolute() for part in reversed(os.environ.get("HPCRUN_SITE_PATH", "").split(":")) if part
-    ]
     project_folders = [folder / PROJECT_FOLDER for folder in (Path.cwd(), *Path.cwd().parents)]
     project = next(filter(is_folder, project_folders), None)
     layers = [("shipped", shipped_folder("site-configs")), ("system", Path("/etc/hpcrun"))]
     added_layer_entries = reversed(added_layers())
     layers += [(f"added {layer['name']}", folder) for layer in added_layer_entries if (folder := layer_folder(layer))]
-    layers += [("lab", lab) for lab in lab_folders] + [("user", user_config_folder())]
+    layers += [("lab", folder) for folder in reversed(_lab_folders())] + [("user", user_config_folder())]
     return layers + ([("project", project)] if project else [])
+
+
+def _lab_folders() -> list[Path]:
+    return [Path(part).absolute() for part in os.environ.get("HPCRUN_SITE_PATH", "").split(":") if part]
 
 
 def home_folder() -> Path:
@@ -137,8 +138,9 @@ def layer_folder(layer: dict[str, Any]) -> Path | None:
 
 
 def missing_layers() -> list[str]:
-    """Return a warning for each added layer whose files are missing."""
-    warnings = []
+    """Return a warning for each added layer, and each folder of ``$HPCRUN_SITE_PATH``, whose files are missing."""
+    missing_folders = [folder for folder in _lab_folders() if not is_folder(folder)]
+    warnings = [f"HPCRUN_SITE_PATH names {folder}, which does not exist" for folder in missing_folders]
     for layer in added_layers():
         folder, name = layer_folder(layer), layer["name"]
         if folder is None or not folder.is_dir():

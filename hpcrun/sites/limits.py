@@ -120,10 +120,14 @@ class Limits:
         if self.account_required and not account:
             fault = f"{source['account_required']} requires an account, but none was given"
             violations.append((fault, "give --account=NAME"))
-        elif account and not fnmatchcase(account.lower(), (self.account_pattern or "*").lower()):
+        elif not self.allows_account(account):
             fault = f"{source['account_pattern']} requires an account like {self.account_pattern}, not {account}"
             violations.append((fault, "give --account; `sacctmgr show associations user=$USER` lists your accounts"))
         return violations
+
+    def allows_account(self, account: str | None) -> bool:
+        """Return whether an account, if there is one, has a valid name."""
+        return not account or fnmatchcase(account.lower(), (self.account_pattern or "*").lower())
 
     def max_time_for(self, nodes: int) -> str | int | None:
         """Return the maximum time limit of a job with a number of nodes."""
@@ -139,6 +143,7 @@ class Limits:
         nodes = resources.nodes
         if nodes is None and self.cpus_per_node:
             nodes = -(-resources.ranks * (resources.cpus_per_task or 1) // self.cpus_per_node)
+        max_cores_per_rank = (self.cpus_per_node or 0) // ranks
         max_ranks = (self.max_nodes or 0) * (self.cpus_per_node or 0) // (resources.cpus_per_task or 1)
         memory, memory_option = resources.memory or (None, "")
         max_time = self.max_time_for(nodes or 1)
@@ -175,9 +180,10 @@ class Limits:
                 cores,
                 self.cpus_per_node,
                 f"{pluralize(self.cpus_per_node, 'core')} a node",
-                f"give --cpus-per-task={self.cpus_per_node} or less"
-                if (resources.cpus_per_task or 1) > (self.cpus_per_node or 0)
-                else "give a smaller --ntasks-per-node or --cpus-per-task, or more --nodes",
+                "give a smaller --ntasks-per-node, or more --nodes"
+                if max_cores_per_rank == 0
+                else f"give --cpus-per-task={max_cores_per_rank} or less"
+                + (", or fewer ranks a node" if ranks > 1 else ""),
             ),
             (
                 "mem_per_node",

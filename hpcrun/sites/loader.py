@@ -159,7 +159,7 @@ def load_site(
         name = file.stem
         files_by_site = {**files_by_site, **_sibling_site_files(file), name: [file]}
     if name not in files_by_site:
-        raise unknown_site_error(name, files_by_site)
+        raise unknown_site_error(name, files_by_site, f"HPCRUN_SITE={name}: " if chosen_by == "$HPCRUN_SITE" else "")
     merged_files = merge_files(name, files_by_site)
     site = _validate_cached({**merged_files.values, "name": name}, merged_files.origins)
     return LoadedSite(

@@ -87,7 +87,7 @@ def unknown_site_error(name: str, files_by_site: dict[str, list[Path]], location
     Args:
         name: The name of the site.
         files_by_site: The files of every site.
-        location: The file and line that name the site; empty if no file names it.
+        location: The file and line, or the variable, that name the site, before the message; or empty.
     """
     if (unused := project.find_unused_project()) and (unused.folder / f"{name}.toml").is_file():
         return project.not_allowed_error(unused)

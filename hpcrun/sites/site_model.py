@@ -269,6 +269,8 @@ class Site:
         if faults:
             alternatives = self._find_alternatives(resources) if violations else []
             other_hints = [f"or {' or '.join(alternatives)}, which allows this job"] if alternatives else []
+            if violations and not alternatives and (options := self._find_options_of_account(resources)):
+                other_hints = [f"or {' or '.join(options)}, for which {resources.account} is an account"]
             hints = "; ".join([*dict.fromkeys(hint for _, hint in faults), *other_hints])
             message = f"site {self.name}: {'; '.join(dict.fromkeys(fault for fault, _ in faults))}"
             raise HpcrunError(message, hint=f"{hints}; see hpcrun site show {self.name}")
@@ -290,6 +292,17 @@ class Site:
         }
         fitting_options = (option for option, one in alternatives.items() if not self._find_all_violations(one))
         return list(islice(fitting_options, 3))
+
+    def _find_options_of_account(self, resources: Resources) -> list[str]:
+        """Return the partitions and constraints for accounts like the requested one, if this job may not use it."""
+        if all(self._apply(one).limits.allows_account(resources.account) for one in self.split_partitions(resources)):
+            return []
+        return [
+            f"--{option}={name}"
+            for option, levels in (("partition", self.partitions), ("constraint", self.constraints))
+            for name, level in levels.items()
+            if level.account_pattern and level.allows_account(resources.account)
+        ]
 
     def _find_all_violations(self, resources: Resources) -> list[tuple[str, str]]:
         """Return the violated limits of all partitions of a job, each with a hint."""

@@ -137,6 +137,51 @@ def test_jobs_get_the_settings_of_their_partition_constraint_and_account(cluster
 
 
 @pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["-A", "course"], ["--partition=gpu", "--qos=normal"]),
+        (["-A", "course", "-p", "long"], ["--partition=long", "--qos=normal"]),
+        (["-C", "big"], ["--partition=long", "--qos=many", "--constraint=big"]),
+        (["-A", "course", "-C", "big", "--qos", "own"], ["--partition=gpu", "--qos=own"]),
+        (["--qos", "quick"], ["--partition=short", "--qos=quick"]),
+        ([], ["--qos=standby"]),
+    ],
+)
+def test_an_account_constraint_or_qos_that_is_requested_chooses_the_queue(cluster, cli, words, lines):
+    queues = """
+    defaults.qos = "standby"
+    constraints.big.defaults = {partition = "long", qos = "many"}
+    accounts.course.defaults = {partition = "gpu", qos = "normal"}
+    qos.quick.defaults.partition = "short"
+    """
+    cluster(queues)
+    script, code = dry_run(cli, *words)
+    assert (code, [line for line in lines if f"#SBATCH {line}\n" not in script]) == (0, [])
+
+
+def test_the_constraint_for_an_account_is_named(cluster, cli):
+    cluster('constraints.old.account_pattern = "*@v100"\n')
+    err, code = dry_run(cli, "-p", "gpu", "-C", "a100", "-A", "lab@v100")
+    assert (code, "; or --constraint=old, for which lab@v100 is an account; see" in err) == (2, True), err
+    err, code = dry_run(cli, "-p", "gpu", "-C", "a100", "-A", "lab@a100", "-N", "99")
+    assert (code, "is an account" in err) == (2, False), err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--ntasks-per-node", "4", "-c", "40"], "give --cpus-per-task=8 or less, or fewer ranks a node"),
+        (["-c", "40"], "give --cpus-per-task=32 or less;"),
+        (["--ntasks-per-node", "40"], "give a smaller --ntasks-per-node, or more --nodes"),
+    ],
+)
+def test_too_many_cores_are_answered_with_a_number_that_fits(cluster, cli, words, hint):
+    cluster("partitions.small.cpus_per_node = 32\n")
+    err, code = dry_run(cli, "-p", "small", *words)
+    assert (code, hint in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
     ("words", "partition"),
     [
         ([], "short"),

@@ -107,6 +107,16 @@ def test_config_lists_layers_variables_and_how_the_site_was_selected(user_site_f
     }  # fmt: skip
 
 
+def test_variables_that_name_no_site_are_named(cli, monkeypatch):
+    monkeypatch.setenv("HPCRUN_SITE", "cluster-of-ours")
+    monkeypatch.setenv("HPCRUN_SITE_PATH", "/not/there")
+    for command in (("submit", "--dry-run", "--", "true"), ("site", "show")):
+        code, _, err = cli(*command)
+        assert code == 2
+        assert "HPCRUN_SITE=cluster-of-ours: there is no site 'cluster-of-ours'" in err
+        assert "HPCRUN_SITE_PATH names /not/there, which does not exist" in err
+
+
 def test_config_helps_where_no_site_can_be_chosen(cli, monkeypatch):
     monkeypatch.setenv("HPCRUN_SITE", "nobodys")
     code, out, err = cli("config")
