@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.schedulers.command import CommandResult
 
+_ERROR_PREFIX = "sbatch: error: "
 _NOT_SENT_ERROR = re.compile(r"\(connect failure\)|standby mode")
 """Error messages of sbatch if it did not send the job to Slurm (slurm_errno.c)."""
 
@@ -136,10 +137,20 @@ def _record_refusal(run: Run, reason: str) -> None:
         write_refusal(run, reason)
 
 
+def _put_errors_first(text: str) -> str:
+    """Return the error messages of sbatch, and then what it or its plugins printed besides, such as a banner."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line.removeprefix(_ERROR_PREFIX) for line in lines if line.startswith(_ERROR_PREFIX)]
+    others = [line for line in lines if not line.startswith(_ERROR_PREFIX)]
+    if not errors:
+        return "; ".join(others)
+    return "; ".join(errors) + (f" (sbatch also printed: {'; '.join(others)})" if others else "")
+
+
 def _explain_failure(run: Run, result: CommandResult) -> tuple[HpcrunError, str]:
     """Return the error for a failed sbatch, and the reason why no job exists; empty if the job may exist."""
     conf = _find_slurm_conf(run)
-    message = result.err.strip().replace("sbatch: error: ", "")
+    message = _put_errors_first(result.err)
     if _NOT_SENT_ERROR.search(message):
         hint = f"{prefix_slurm_conf(conf, 'scontrol ping')} shows whether Slurm is up; submit the job again then"
         error_message = f"Slurm cannot be reached, and no job was submitted: {message}"
@@ -150,7 +161,6 @@ def _explain_failure(run: Run, result: CommandResult) -> tuple[HpcrunError, str]
         if run.job_id:
             hint += " shows it once it starts; hpcrun resume does not submit it twice"
         return HpcrunError(f"Slurm did not confirm the submission: {details}", hint=hint, exit_code=1), ""
-    message = "; ".join(line.strip() for line in message.splitlines() if line.strip())
     meaning = explain_refusal(message, run.spec.resources.to_resources(), SlurmClient(conf))
     if meaning:
         message += f"; {meaning.details}" if meaning.details else ""

@@ -150,6 +150,12 @@ def test_submit_shows_the_meaning_of_a_refusal(slurm, cli):
     assert hint == "HINT: give one of yours, such as --qos=normal (site key defaults.qos), or leave it out"
 
 
+def test_a_banner_is_not_the_reason_of_a_refusal(slurm, cli):
+    slurm.replace_command("sbatch", f"printf '%s\\n' '8 of 10 TB are in use' 'sbatch: error: {FAILED}Oops' >&2; exit 1")
+    _, _, err = cli("submit", "--site", "slurm", "--", "true")
+    assert err.startswith(f"ERROR: sbatch refused the job: {FAILED}Oops (sbatch also printed: 8 of 10 TB are in use)\n")
+
+
 @pytest.mark.parametrize(("reason", "column"), [
     ("QOSMaxWallDurationPerJobLimit", "MaxWall"), ("QOSMaxCpuPerUserLimit", "MaxTRESPU"),
     ("QOSMaxGRESPerUser", "MaxTRESPU"), ("QOSMaxNodePerJobLimit", "MaxTRES"), ("QOSGrpGRES", "GrpTRES"),
