@@ -131,7 +131,8 @@ _MAIN_KEYS = {
 
 def _expect_table(value: Any, path: tuple[str, ...]) -> str:
     if path[-1] in _MAIN_KEYS and isinstance(value, str | list):
-        return f"expected a table: {toml.format_key(*path)}.{_MAIN_KEYS[path[-1]]} = {toml.literal(value)}"
+        content = [value] if path[-1] == "modules" and isinstance(value, str) else value
+        return f"expected a table: {toml.format_key(*path)}.{_MAIN_KEYS[path[-1]]} = {toml.literal(content)}"
     return f"expected a table: [{toml.format_key(*path)}], with keys of {', '.join(unknown_keys.valid_keys(path))}"
 
 

@@ -188,6 +188,7 @@ def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers)
         ('modules.load = "gcc/13"', "modules.load = 'gcc/13': expected a list: [\"gcc/13\"]"),
         ('container = "tf.sif"', """container = 'tf.sif': expected a table: container.image = "tf.sif\""""),
         ('modules = ["gcc/13"]', 'expected a table: modules.load = ["gcc/13"]'),
+        ('modules = "gcc/13"', 'expected a table: modules.load = ["gcc/13"]'),
         ("container = 1", "container = 1: expected a table: [container], with keys of runtime, image, "),
         (
             'partitions = ["gpu", "cpu"]',
