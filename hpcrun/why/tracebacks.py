@@ -41,6 +41,7 @@ _RAISE_FROM = re.compile(r"^raise .* from \w+$")
 _SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
 _NAMED = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|OutOfMemory|Found|Exit): \S")
 """Matches an exception that may end a traceback whose heading a log no longer has."""
+_NAMED_ONLY = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)$")
 _GROUP_MARK = re.compile(r"^\s*[|+][-+| ]{0,60}")
 _CHAIN_SEPARATOR = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
 _LIBRARY_FILE = re.compile(
@@ -75,7 +76,7 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
 
     If PyTorch labels lines with ranks, return the first exception: it ended its rank, and made the other ranks fail.
     """
-    exceptions = [error for log in logs if "Traceback (" in log.text or '  File "' in log.text for error in _parse(log)]
+    exceptions = [error for log in logs if "Traceback (" in log.text or 'File "' in log.text for error in _parse(log)]
     thread_exceptions = [error for error in exceptions if error.in_thread and error.kind == "own"]
     exceptions = [error for error in exceptions if not error.ignored] or exceptions
     if thread_exceptions and all(error.kind == "wrapper" or _THREAD_FAILED.search(error.error) for error in exceptions):
@@ -239,7 +240,7 @@ def _starts_traceback(line: str) -> bool:
 
 def _ends_cut_traceback(line: str, code: str) -> bool:
     """Return whether a line names the exception of a traceback without a heading, which quotes code at its end."""
-    return bool(_SYNTAX.match(line) or (code and _NAMED.match(line)))
+    return bool(_SYNTAX.match(line) or (code and (_NAMED.match(line) or _NAMED_ONLY.match(line))))
 
 
 def _is_reported_as_ignored(lines: list[str], last: int) -> bool:
