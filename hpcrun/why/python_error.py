@@ -22,6 +22,8 @@ _POINTER_ABOVE = re.compile(
 _CUT_PICKLE = re.compile(r"_pickle\.UnpicklingError: pickle data was truncated|EOFError")
 """Matches the exception of a new process whose parent failed before it had sent all data."""
 _EXIT_MESSAGE = re.compile(r"^SystemExit: .*[A-Za-z]{3}")
+_EXIT_WITH_NUMBER = re.compile(r"\b(?:exit|_exit|SystemExit)\(\d+\)")
+"""Matches a line of code in which a program ends itself, rather than with the exit code of another process."""
 _PARENT_PROCESS_MESSAGE = re.compile(
     r"(?:Horovod|job) detected that one or more processes exited"
     r"|Engine (?:core initialization failed|process failed to start)"
@@ -135,6 +137,8 @@ class PythonError:
         if self.raised_in.endswith("multiprocessing/spawn.py") and _CUT_PICKLE.match(self.error):
             return "wrapper"
         if _EXIT_MESSAGE.match(self.error) or self.error.endswith("<no detail available>"):  # messages of Ray
+            return "own"
+        if self.error.startswith("SystemExit") and _EXIT_WITH_NUMBER.search(self.raised_code):
             return "own"
         if _WRAPPER_EXCEPTION.search(self.error.partition(":")[0]) or _PARENT_PROCESS_MESSAGE.search(self.error):
             return "wrapper"
