@@ -523,6 +523,15 @@ def test_a_variable_that_no_shell_expands_is_a_warning(cli):
     assert "is exported" not in cli("submit", "--site", "slurm", "--dry-run", "-x", "PRICE=5$", "--", "true")[2]
 
 
+@pytest.mark.parametrize("options", [("--dry-run",), ()])
+def test_a_path_without_the_systems_folders_is_a_warning(cli, fake_slurm, options):
+    line = ("submit", "--site", "slurm", *options)
+    err = cli(*line, "-x", "PATH=/home/me/bin", "--", "true")[2]
+    assert "WARNING: -x PATH=/home/me/bin lacks the folders of the system (/usr/bin, /bin): the job script adds" in err
+    assert 'HINT: keep the folders that PATH has: -x "PATH=/home/me/bin:$PATH"\n' in err
+    assert "lacks" not in cli(*line, "-x", "PATH=/home/me/bin:/usr/bin", "--", "true")[2]
+
+
 def test_a_codec_that_the_ranks_do_not_use_is_a_warning(cli):
     line = ("submit", "--site", "slurm", "--dry-run", "-n", "2", "--compress", "ternary", "--virtual-workers", "4")
     warnings = cli(*line, "--framework", "torch", "--", "true")[2]
