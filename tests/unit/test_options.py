@@ -123,6 +123,15 @@ def test_workload_show_lists_the_choices_of_an_option(cli):
     assert re.search(r"^--dataset +digits, mnist, shards, synthetic; default: mnist if ", out, re.MULTILINE)
 
 
+def test_workload_show_cuts_no_help_on_a_narrow_terminal(cli, terminal):
+    screen = terminal(80)
+    cli("workload", "show", "resnet50")
+    text = screen.getvalue()
+    assert "…" not in text
+    assert "efficientnetv2-b3; network" in " ".join(text.split())
+    assert max(map(len, text.splitlines()[1:])) <= 80
+
+
 RULES: dict[str, dict[str, Any]] = {
     "arch": {"default": "resnet50"},
     "image-size": {"default": 224, "requires": [{"when": "arch=inception_v3|xception", "min": 75}]},
