@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import tomllib
-from dataclasses import field
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from hpcrun import declared_options, distribution, file_hints, paths, script_nam
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.frozen import frozen
 from hpcrun.job_options import WORKLOAD_OPTIONS, JobOptions, read_workload_options
+from hpcrun.resource_hints import NAMES_BY_SYNONYM
 from hpcrun.resources import Resources
 from hpcrun.script_syntax import check_syntax
 from hpcrun.workload_data import Data
-from hpcrun.workload_table import require_table
+from hpcrun.workload_table import require_known_keys, require_table
 
 _WORKLOAD_KEYS = ["description", "entry", "packages", *WORKLOAD_OPTIONS, "resources", "options", "data"]
 
@@ -124,17 +125,17 @@ def read_workload_folder(folder: Path) -> Workload:
         raise HpcrunError(f"{folder} has no workload.toml", hint=hint)
     try:
         table = tomllib.loads(file.read_text())
-        if unknown_keys := sorted(set(table) - set(_WORKLOAD_KEYS)):
-            closest_key = _KEYS_BY_SYNONYM.get(unknown_keys[0]) or closest_match(unknown_keys[0], _WORKLOAD_KEYS)
-            hint = f"did you mean {closest_key}?" if closest_key else f"known keys: {', '.join(_WORKLOAD_KEYS)}"
-            raise HpcrunError(f"{file}: unknown key {unknown_keys[0]}", hint=hint)
+        require_known_keys(file, "", table, _WORKLOAD_KEYS, _KEYS_BY_SYNONYM)
         require_table(table)
         job_options = read_workload_options(table)
+        for name, kind, synonyms in (("resources", Resources, NAMES_BY_SYNONYM), ("data", Data, {})):
+            known_keys = [one.name for one in fields(kind)]
+            require_known_keys(file, f"{name}.", table.get(name, {}), known_keys, synonyms)
         resources = Resources(**table.get("resources", {}))
         data = Data(**table["data"]) if "data" in table else None
         if data and "options" in table:
             data.require_options(table["options"])
-    except (ValueError, TypeError) as error:  # ValueError: invalid TOML or value; TypeError: unknown key
+    except (ValueError, TypeError) as error:  # ValueError: invalid TOML or value; TypeError: a missing key
         raise HpcrunError(f"{file}: {error}", hint="hpcrun workload show lenet5 shows a valid workload") from None
     script = folder / table.get("entry", "train.py")
     if not script.is_file():

@@ -42,6 +42,12 @@ def show(cli, tmp_path, monkeypatch):
     ("options = ['n']", "options: [\"n\"] is not a table (write [options])"),
     ("packages = 'keras'", "packages: \"keras\" is not a list (write [\"keras\"])"),
     ("entry = 1", "entry: 1 is not text"),
+    ("scirpt = 'x'", "unknown key scirpt\nHINT: known keys: "),
+    ("[resources]\nnode = 2", "unknown key resources.node\nHINT: did you mean nodes?\n"),
+    ("[resources]\ngpus = 4", "unknown key resources.gpus\nHINT: did you mean gpus_per_node?\n"),
+    ("[resources]\nntasks-per-node = 4", "unknown key resources.ntasks-per-node\nHINT: did you mean ntasks_per_node?"),
+    ("[resources]\nfoo = 4", "unknown key resources.foo\nHINT: known keys: nodes, ntasks,"),
+    ("[data]\nopton = 'n'", "unknown key data.opton\nHINT: did you mean option?\n"),
     ("[data]\noption = 'n'\nlayouts = 'train'\n[options.n]\ntype = 'str'", "data.layouts: \"train\" is not a list"),
 ])  # fmt: skip
 def test_wrong_values_are_refused(show, tmp_path, text, message):
