@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import tomllib
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Workload:
         folder: The workload's folder; None if there is none.
         data: The table ``[data]`` of ``workload.toml``; None if there is none.
         command_line: The whole command line of a command; empty for a workload.
+        target: The argument with which the user named the workload; empty if it is the name.
     """
 
     name: str
@@ -58,6 +59,12 @@ class Workload:
     folder: Path | None = None
     data: Data | None = None
     command_line: tuple[str, ...] = ()
+    target: str = ""
+
+    @property
+    def argument(self) -> str:
+        """The argument that names the workload on a command line, quoted for a shell."""
+        return shlex.quote(self.target or self.name)
 
     @property
     def option_names(self) -> dict[str, str]:
@@ -87,7 +94,7 @@ class Workload:
             HpcrunError: The arguments do not match the options that the workload declares.
         """
         if self.options is not None:
-            declared_options.parse(self.name, self.options, args)
+            declared_options.parse(self.argument, self.options, args)
             args = declared_options.replace_aliases(self.option_names, args)
         return (*(python if part is None else part for part in self.program), *args)
 
@@ -103,7 +110,7 @@ class Workload:
             HpcrunError: The declaration of an option excludes it.
         """
         if self.options is not None:
-            declared_options.require_ranks(self.name, self.options, args, ranks, workers)
+            declared_options.require_ranks(self.argument, self.options, args, ranks, workers)
 
 
 def bundled_names() -> list[str]:
@@ -189,7 +196,7 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
         return read_workload_folder(paths.shipped_folder("workloads") / target), program
     path = Path(paths.expand_user(target))
     if path.is_dir():
-        return read_workload_folder(path.resolve()), program
+        return replace(read_workload_folder(path.resolve()), target=target), program
     if path.is_file() and path.suffix == ".py":
         check_syntax(path)
         return Workload(name=_printable_name(path.stem), program=(None, str(path.resolve()))), program

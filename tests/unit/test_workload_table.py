@@ -1,5 +1,7 @@
 """Wrong values in a ``workload.toml`` are one error that names the key."""
 
+import shlex
+
 import pytest
 
 
@@ -63,6 +65,20 @@ def test_wrong_values_are_refused(show, tmp_path, text, message):
 ])  # fmt: skip
 def test_right_values_are_not_refused(show, text):
     assert show(text) == (0, "")
+
+
+@pytest.mark.parametrize("folder", ["./mine", "mine", "../my nets/mine"])
+@pytest.mark.parametrize("arguments", ["--n=0", "--m=1", "--n=x", "--n=4"])
+def test_hints_name_the_workload_as_the_user_did(cli, tmp_path, show, monkeypatch, folder, arguments):
+    show("[options.n]\ndefault = 1\nmin = 1\n[options.n.hints]\n[[options.n.requires]]\nmax = 3")
+    if " " in folder:
+        (tmp_path / "my nets").mkdir()
+        (tmp_path / "mine").rename(tmp_path / "my nets/mine")
+        (tmp_path / "cwd").mkdir()
+        monkeypatch.chdir(tmp_path / "cwd")
+    code, _, err = cli("submit", folder, "--site", "local", "--no-gpu", "--dry-run", "--", arguments)
+    hint = f"HINT: hpcrun workload show {shlex.quote(folder)} lists its options\n"
+    assert (code, err.endswith(hint)) == (2, True), err
 
 
 def test_an_option_without_a_value_has_no_share_of_the_ranks(cli, tmp_path, show):
