@@ -271,14 +271,27 @@ def test_submit_warns_of_a_program_that_is_not_on_path(cli, options, warns):
     [
         ("pyhton", "did you mean python?"),
         ("mpirnu", "did you mean mpirun?"),
-        ("x.py", "without --, hpcrun starts it with Python: hpcrun submit x.py -- 1"),
-        ("a.out", "for the file in this folder: ./a.out"),
     ],
 )
 def test_the_warning_names_the_program_that_was_meant(cli, programs, program, hint):
     code, _, err = cli("submit", "--dry-run", "--site", "styx", "--", program, "1")
     warning = f"WARNING: {program} is not on PATH here, and may be missing on the nodes, too\nHINT: {hint}\n"
     assert (code, warning in err) == (0, True), err
+
+
+@pytest.mark.parametrize(
+    ("program", "hint"),
+    [
+        ("x.py", "without --, hpcrun starts it with Python: hpcrun submit x.py -- 1"),
+        ("a.out", "for the file in this folder: ./a.out"),
+    ],
+)
+def test_one_message_names_the_file_that_was_meant(cli, programs, program, hint):
+    refusal = f"{program} is not on PATH"
+    code, _, err = cli("submit", "--dry-run", "--site", "styx", "--", program, "1")
+    assert (code, err.count(hint)) == (0, 1), err
+    assert f"WARNING: {refusal}: without it, no job is submitted here\nHINT: {hint}\n" in err
+    assert cli("submit", "--site", "styx", "--", program, "1") == (2, "", f"ERROR: {refusal}\nHINT: {hint}\n")
 
 
 @pytest.mark.parametrize(
