@@ -60,8 +60,10 @@ def test_options_are_parsed(argv, name, value):
     [
         (["--bach-size", "3"], "w has no option '--bach-size'", "did you mean --batch-size?"),
         (["--batch", "3"], "w has no option '--batch'", "did you mean --batch-size?"),
-        (["--bach_size=3"], "w has no option '--bach_size=3'", "did you mean --batch-size?"),
+        (["--bach_size=3"], "w has no option '--bach_size';", "did you mean --batch-size?"),
         (["--lrr=1"], "--learning-rate (--lr)", "did you mean --lr?"),
+        (["--lrate=1"], "--learning-rate (--lr)", "did you mean --lr?"),
+        (["--rate=1"], "--learning-rate (--lr)", "did you mean --learning-rate?"),
         (["--colour"], "w has no option '--colour'", "hpcrun workload show w lists its options"),
         (["stray"], "w has no option 'stray'", "hpcrun workload show w lists its options"),
         (
