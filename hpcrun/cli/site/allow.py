@@ -73,7 +73,10 @@ def _list(*, as_json: bool) -> None:
         (f"all files of {entry['owner']}" if "owner" in entry else entry["file"], entry["allowed"])
         for entry in allowed_entries
     ]
-    output.table(("allowed", "since"), rows)
+    if rows:
+        output.table(("allowed", "since"), rows)
+    else:
+        output.message("no files are allowed yet: hpcrun site allow SITE shows the files of a site first")
 
 
 def _allow_owner(name: str, *, must_revoke: bool, yes: bool) -> None:
