@@ -129,6 +129,12 @@ def _require_values(name: str, declaration: Mapping[str, Any], option_type: type
     limits = [key for key in ("min", "max", "min_per_rank") if key in declaration]
     if limits and option_type not in {int, float}:
         raise ValueError(f"{name}.{limits[0]} limits a number, and the option is {_NAMES_OF_TYPES[option_type]}")
+    default = declaration.get("default", 0)
+    for key, sign in {"min": 1, "max": -1}.items():
+        if "default" in declaration and key in declaration and sign * default < sign * declaration[key]:
+            raise ValueError(
+                f"{name}.default: {default} is outside the limits of the option ({key} = {declaration[key]})"
+            )
     for choice in declaration.get("choices", []):
         _require_type(f"{name}.choices", choice, option_type)
     _require_texts(f"{name}.hints", [*declaration.get("hints", {}).values()])

@@ -34,6 +34,8 @@ def show(cli, tmp_path, monkeypatch):
     ('[options.n]\ntype = "int"\ndefault = 0.5', "options.n.default: 0.5 is not a whole number"),
     ('[options.n]\ntype = "integer"', "options.n.type = 'integer' is not one of str, int, float, run"),
     ('[options.n]\ndefault = "a"\nchoices = "a b"', "options.n.choices: \"a b\" is not a list"),
+    ("[options.n]\ndefault = 0\nmin = 1", "options.n.default: 0 is outside the limits of the option (min = 1)"),
+    ("[options.n]\ndefault = 5.5\nmax = 5", "options.n.default: 5.5 is outside the limits of the option (max = 5)"),
     ("[options.n]\ndefault = 1\nchoices = ['1']", "options.n.choices: \"1\" is not a whole number"),
     ("[options.n]\ndefault = 1\nrequires = { min = 1 }", "options.n.requires: { min = 1 } is not a list"),
     ("[options.n]\ndefault = 1\nrequires = ['x=1']", "options.n.requires: \"x=1\" is not a table"),
@@ -62,6 +64,7 @@ def test_wrong_values_are_refused(show, tmp_path, text, message):
     "[options.n]\ntype = 'float'\ndefault = 1\nmin = 1\nmax = 2\nrequires = [{ when = 'n=1', max_ranks = 2 }]",
     "[options.n]\ntype = 'str'\nchoices = ['a']\nhints = { b = 'a' }",
     "[options.n]\ntype = 'run'\nrequired = true",
+    "[options.n]\ntype = 'int'\nmin = 1",
 ])  # fmt: skip
 def test_right_values_are_not_refused(show, text):
     assert show(text) == (0, "")
