@@ -158,6 +158,12 @@ def _wrap_cell(cell: str, width: int, max_lines: int | None) -> list[str]:
     return [_truncate_line(line, width) for line in lines]
 
 
+def _break_path(word: str, width: int) -> str:
+    """Insert blanks behind slashes of a path that is longer than a line; other words stay as they are."""
+    end = word.rfind("/", 0, width) + 1
+    return f"{word[:end]} {_break_path(word[end:], width)}" if len(word) > width and end > 1 else word
+
+
 def _truncate_line(line: str, width: int) -> str:
     """Cut a line to a width: after a whole word, if most of the line remains, else within a word."""
     if len(line) <= width:
@@ -169,4 +175,6 @@ def _truncate_line(line: str, width: int) -> str:
 
 
 def _split_lines(cell: str, width: int, *, break_words: bool = False) -> list[str]:
+    if break_words:
+        cell = re.sub(r"\S+", lambda word: _break_path(word[0], width), cell)
     return wrap(cell, max(width, 1), break_long_words=break_words, break_on_hyphens=False) or [""]

@@ -1,5 +1,7 @@
 """Tables on a terminal: whole words, at most two lines for each row, no empty columns."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,6 +95,13 @@ def test_a_table_wider_than_the_terminal_is_split_between_columns(shown, repeate
     assert [table[0].split()[:repeated] for table in tables] == [[*COLUMNS[:repeated]]] * len(tables)
     assert [word for table in tables for word in table[0].split()[repeated:]] == [*COLUMNS[repeated:]]
     assert [word for table in tables for word in table[3].split()[repeated:]] == [*rows[1][repeated:]]
+
+
+def test_a_path_that_must_be_complete_is_broken_behind_a_slash(shown):
+    path = "/a/very/long/path/of/a/site/file/mycluster.toml"
+    text = "\n".join(shown(60, [("1", "net", "local", "failed", "1", path)], max_lines=None))
+    assert "".join(text.split()).endswith(path)
+    assert re.search(r"/\n *\S+/mycluster\.toml$", text), text
 
 
 def test_the_end_of_a_path_is_shown(shown):
