@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hpcrun import resource_hints
 from hpcrun.errors import HpcrunError, sanitize
 from hpcrun.job_options import OPTION_NAMES, show_job_options
 
@@ -16,11 +17,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
     from hpcrun.sweep import Axis
 
-_RENAMED_OPTIONS = {
-    "env": "environment", "variables": "environment", "walltime": "time", "time_limit": "time", "timeout": "time",
-    "n_nodes": "nodes", "num_nodes": "nodes", "nnodes": "nodes", "n_tasks": "ntasks", "num_gpus": "gpus_per_node",
-    "gpus": "gpus_per_node", "n_gpus": "gpus_per_node", "queue": "partition", "memory": "mem", "name": "job_name",
-}  # fmt: skip
+_RENAMED_OPTIONS = {"env": "environment", "variables": "environment", **resource_hints.NAMES_BY_SYNONYM}
 """Options of other libraries, and their names in hpcrun."""
 _OPTION_ADVICE = {
     "dry_run": "the command line has it: hpcrun submit ... --dry-run",

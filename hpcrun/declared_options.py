@@ -105,9 +105,10 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
         if flag and (flag[1] or flag[2]) in _OPTIONS_OF_HPCRUN:
             message = f"{name} has no option {unknown[0]!r}"
             raise HpcrunError(message, hint=f"{unknown[0]} is an option of hpcrun: put it before --")
-        closest_name = closest_match(unknown[0].split("=")[0].lstrip("-").replace("_", "-"), known_names)
+        typed_option = unknown[0].split("=")[0] if unknown[0].startswith("-") else unknown[0]
+        closest_name = _closest_option(typed_option.lstrip("-").replace("_", "-"), known_names)
         raise HpcrunError(
-            f"{name} has no option {unknown[0]!r}; it has {', '.join(format_flags(*one) for one in table.items())}",
+            f"{name} has no option {typed_option!r}; it has {', '.join(format_flags(*one) for one in table.items())}",
             hint=f"did you mean --{closest_name}?"
             if closest_name
             else f"hpcrun workload show {name} lists its options",
@@ -119,6 +120,12 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
         for rule in read_rules(name, option, table):
             rule.require(name, option, values)
     return args
+
+
+def _closest_option(name: str, known_names: list[str]) -> str | None:
+    """Return the closest name, else the only one that has this word, or with which it begins: ``lr`` for ``lrate``."""
+    similar_names = [known for known in known_names if name in known.split("-") or name.startswith(known)]
+    return closest_match(name, known_names) or (similar_names[0] if len(similar_names) == 1 else None)
 
 
 def require_ranks(

@@ -183,10 +183,10 @@ def _warn_of_missing_program(spec: JobSpec) -> tuple[str, ...]:
     if spec.container or "/" in argv[0] or "$" in argv[0] or shutil.which(argv[0]) or _may_change_path_variable(spec):
         return ()
     location_text = "" if spec.transport == "host" else ", and may be missing on the nodes, too"
+    if (spec.directory / argv[0]).is_file():  # `require_program` refuses it
+        return ()
     closest_name = closest_match(argv[0], [*_FREQUENT_PROGRAMS, *INTERPRETERS.values(), *LAUNCHERS])
     hint = f"did you mean {closest_name}?" if closest_name and closest_name != argv[0] else ""
-    if (file := spec.directory / argv[0]).is_file():
-        hint = _hint_to_start_file(file, argv)
     return (f"{argv[0]} is not on PATH here{location_text}" + (f"\nHINT: {hint}" if hint else ""),)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import launchers, staging, workload_data
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.launchers.rank_variables import data_variable
 from hpcrun.nodelist import expand_nodelist
 from hpcrun.sites.lint import mpi
@@ -24,6 +24,18 @@ if TYPE_CHECKING:
     from hpcrun.sites.loader import LoadedSite
     from hpcrun.spec import JobSpec
     from hpcrun.spec_builder import Commands
+
+_PACKAGES_OF_EXTRAS = {
+    "torch": {"torch", "numpy", "PIL"},
+    "jax": {"jax", "keras", "numpy", "PIL"},
+    "train-gpu": {"tensorflow", "keras", "mpi4py", "numpy", "sklearn"},
+}
+"""Packages, by the names that Python imports, that ``pip install 'hpcrun-slurm[EXTRA]'`` brings."""
+
+_IMPORT_NAMES = {
+    "scikit-learn": "sklearn", "pillow": "PIL", "opencv-python": "cv2", "pyyaml": "yaml", "pytorch": "torch",
+}  # fmt: skip
+"""Names that Python imports, by names that pip installs."""
 
 
 def require_site_can_run(loaded_site: LoadedSite, placement: Placement) -> None:
@@ -97,15 +109,29 @@ def require_capabilities(request: Request, placement: Placement, *, is_sweep: bo
 
 def require_packages(spec: JobSpec, packages: Sequence[str]) -> None:
     """Refuse a job whose program needs packages that are missing, if the job uses this Python environment."""
-    missing_packages = [name for name in packages if find_spec(name) is None]
+    missing_packages = [name for name in packages if find_spec(name.partition(".")[0]) is None]
     uses_this_python = spec.python == sys.executable and not spec.container
     if missing_packages and uses_this_python and not spec.site.modules.load:
-        keras_extra = "'hpcrun-slurm[train-gpu]' (without GPUs: [train-cpu])"
-        extra_packages = next((f"'hpcrun-slurm[{name}]'" for name in ("torch", "jax") if name in packages), keras_extra)
+        names = ", ".join(missing_packages)
         raise HpcrunError(
-            f"{spec.name} imports {', '.join(missing_packages)}, which this Python environment does not have",
-            hint=f"pip install {extra_packages}, or set python in the site file",
+            f"{spec.name} needs {names} (packages in workload.toml), which this Python environment does not have",
+            hint=_advise_on_packages(packages, missing_packages),
         )
+
+
+def _advise_on_packages(packages: Sequence[str], missing_packages: Sequence[str]) -> str:
+    """Return the hint about missing packages: a correct name, or the command that installs them."""
+    known_names = list(set().union(*_PACKAGES_OF_EXTRAS.values()))
+    for name in missing_packages:
+        if name in known_names or name.startswith(tuple(known_names)):  # torchvision is no misspelled torch
+            continue
+        if import_name := _IMPORT_NAMES.get(name.lower()) or closest_match(name, known_names):
+            return f"packages has the names that Python imports: did you mean {import_name}?"
+    extra = next((name for name in ("torch", "jax") if name in packages), "train-gpu")
+    others = [name for name in missing_packages if name not in _PACKAGES_OF_EXTRAS[extra]]
+    extras = [f"'hpcrun-slurm[{extra}]'"] if len(others) < len(missing_packages) else []
+    without_gpus = " (without GPUs: [train-cpu])" if extras and extra == "train-gpu" else ""
+    return f"pip install {' '.join([*extras, *others])}{without_gpus}, or set python in the site file"
 
 
 def require_launcher(spec: JobSpec) -> None:

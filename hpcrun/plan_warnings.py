@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +47,7 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
         *_warn_of_missing_gpus(spec),
         *_warn_of_ignored_option(spec),
         *_warn_of_unexpanded_variables(spec),
+        *_warn_of_path_without_system(spec),
         *_warn_of_unused_codec(spec),
         *_warn_of_unknown_copies(spec),
         *job_program.find_warnings(spec),
@@ -181,6 +183,15 @@ def _warn_of_unexpanded_variables(spec: JobSpec) -> tuple[str, ...]:
     if name == "PATH":
         raise HpcrunError(problem, hint=hint)
     return (f"{problem}\nHINT: {hint}",)
+
+
+def _warn_of_path_without_system(spec: JobSpec) -> tuple[str, ...]:
+    """Return a warning if a -x variable sets PATH to folders without the programs of the system."""
+    path = dict(spec.environment).get("PATH")
+    if path is None or shutil.which("rm", path=path) or {"/usr/bin", "/bin"} & {*path.split(":")}:
+        return ()
+    warning = f"-x PATH={path} lacks the folders of the system (/usr/bin, /bin): the job script adds them at the end"
+    return (f'{warning}\nHINT: keep the folders that PATH has: -x "PATH={path}:$PATH"',)
 
 
 def _warn_of_unused_codec(spec: JobSpec) -> tuple[str, ...]:

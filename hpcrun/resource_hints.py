@@ -15,6 +15,14 @@ _EXAMPLES = {
 }  # fmt: skip
 """Examples of valid values, by field; the values of other fields are numbers or names."""
 
+NAMES_BY_SYNONYM = {
+    "walltime": "time", "time_limit": "time", "timeout": "time", "n_nodes": "nodes", "num_nodes": "nodes",
+    "nnodes": "nodes", "n_tasks": "ntasks", "tasks": "ntasks", "ranks": "ntasks", "num_gpus": "gpus_per_node",
+    "gpus": "gpus_per_node", "gpu": "gpus_per_node", "n_gpus": "gpus_per_node", "cpus": "cpus_per_task",
+    "cores": "cpus_per_task", "queue": "partition", "memory": "mem", "name": "job_name",
+}  # fmt: skip
+"""Resources in other programs and libraries, and their names in hpcrun."""
+
 _UNITS = re.compile(
     r"(?:(?P<days>\d+)\s*d[a-z]*)?\s*(?:(?P<hours>\d+)\s*h[a-z]*)?\s*(?:(?P<minutes>\d+)\s*m[a-z]*)?\s*(?:(?P<seconds>\d+)\s*s[a-z]*)?",
     re.IGNORECASE,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcrun import job_levels, secrets, submission, sweep
+from hpcrun import job_levels, paths, secrets, submission, sweep
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import safe_reading
 from hpcrun.jobs.job_record import JobRecord
@@ -129,7 +129,9 @@ def _find_program(
         if must_check_arguments and (script.parent / "workload.toml").is_file()
         else None
     )
-    return Workload(name=spec.name, program=(None, str(script)), options=options), tuple(words[1:])
+    folder = script.parent
+    target = folder.name if folder.parent == paths.shipped_folder("workloads") else str(folder)
+    return Workload(name=spec.name, program=(None, str(script)), options=options, target=target), tuple(words[1:])
 
 
 def _recorded_resources(run: Run, spec: JobRecord) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def set_data_option(program: Workload, args: tuple[str, ...], names: dict[str, s
         return args
     ((path, name),) = names.items()
     option = program.data.option
-    option_value = vars(declared_options.parse(program.name, program.options, args))[option.replace("-", "_")]
+    option_value = vars(declared_options.parse(program.argument, program.options, args))[option.replace("-", "_")]
     if option_value and os.path.abspath(paths.expand_user(option_value)) != path:  # noqa: PTH100 - as in resolve_paths
         return args
     return (*args, f"--{option}={STAGED_PLACEHOLDER}/{name}")

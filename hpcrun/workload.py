@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import tomllib
-from dataclasses import field
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from hpcrun import declared_options, distribution, file_hints, paths, script_nam
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.frozen import frozen
 from hpcrun.job_options import WORKLOAD_OPTIONS, JobOptions, read_workload_options
+from hpcrun.resource_hints import NAMES_BY_SYNONYM
 from hpcrun.resources import Resources
 from hpcrun.script_syntax import check_syntax
 from hpcrun.workload_data import Data
-from hpcrun.workload_table import require_table
+from hpcrun.workload_table import require_known_keys, require_table
 
 _WORKLOAD_KEYS = ["description", "entry", "packages", *WORKLOAD_OPTIONS, "resources", "options", "data"]
 
@@ -45,6 +46,7 @@ class Workload:
         folder: The workload's folder; None if there is none.
         data: The table ``[data]`` of ``workload.toml``; None if there is none.
         command_line: The whole command line of a command; empty for a workload.
+        target: The argument with which the user named the workload; empty if it is the name.
     """
 
     name: str
@@ -57,6 +59,12 @@ class Workload:
     folder: Path | None = None
     data: Data | None = None
     command_line: tuple[str, ...] = ()
+    target: str = ""
+
+    @property
+    def argument(self) -> str:
+        """The argument that names the workload on a command line, quoted for a shell."""
+        return shlex.quote(self.target or self.name)
 
     @property
     def option_names(self) -> dict[str, str]:
@@ -86,7 +94,7 @@ class Workload:
             HpcrunError: The arguments do not match the options that the workload declares.
         """
         if self.options is not None:
-            declared_options.parse(self.name, self.options, args)
+            declared_options.parse(self.argument, self.options, args)
             args = declared_options.replace_aliases(self.option_names, args)
         return (*(python if part is None else part for part in self.program), *args)
 
@@ -102,7 +110,7 @@ class Workload:
             HpcrunError: The declaration of an option excludes it.
         """
         if self.options is not None:
-            declared_options.require_ranks(self.name, self.options, args, ranks, workers)
+            declared_options.require_ranks(self.argument, self.options, args, ranks, workers)
 
 
 def bundled_names() -> list[str]:
@@ -124,17 +132,17 @@ def read_workload_folder(folder: Path) -> Workload:
         raise HpcrunError(f"{folder} has no workload.toml", hint=hint)
     try:
         table = tomllib.loads(file.read_text())
-        if unknown_keys := sorted(set(table) - set(_WORKLOAD_KEYS)):
-            closest_key = _KEYS_BY_SYNONYM.get(unknown_keys[0]) or closest_match(unknown_keys[0], _WORKLOAD_KEYS)
-            hint = f"did you mean {closest_key}?" if closest_key else f"known keys: {', '.join(_WORKLOAD_KEYS)}"
-            raise HpcrunError(f"{file}: unknown key {unknown_keys[0]}", hint=hint)
+        require_known_keys(file, "", table, _WORKLOAD_KEYS, _KEYS_BY_SYNONYM)
         require_table(table)
         job_options = read_workload_options(table)
+        for name, kind, synonyms in (("resources", Resources, NAMES_BY_SYNONYM), ("data", Data, {})):
+            known_keys = [one.name for one in fields(kind)]
+            require_known_keys(file, f"{name}.", table.get(name, {}), known_keys, synonyms)
         resources = Resources(**table.get("resources", {}))
         data = Data(**table["data"]) if "data" in table else None
         if data and "options" in table:
             data.require_options(table["options"])
-    except (ValueError, TypeError) as error:  # ValueError: invalid TOML or value; TypeError: unknown key
+    except (ValueError, TypeError) as error:  # ValueError: invalid TOML or value; TypeError: a missing key
         raise HpcrunError(f"{file}: {error}", hint="hpcrun workload show lenet5 shows a valid workload") from None
     script = folder / table.get("entry", "train.py")
     if not script.is_file():
@@ -188,7 +196,7 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
         return read_workload_folder(paths.shipped_folder("workloads") / target), program
     path = Path(paths.expand_user(target))
     if path.is_dir():
-        return read_workload_folder(path.resolve()), program
+        return replace(read_workload_folder(path.resolve()), target=target), program
     if path.is_file() and path.suffix == ".py":
         check_syntax(path)
         return Workload(name=_printable_name(path.stem), program=(None, str(path.resolve()))), program

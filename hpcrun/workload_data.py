@@ -132,14 +132,14 @@ def find_missing_data(
     data = program.data
     if data is None or program.options is None:
         return None
-    arguments = vars(declared_options.parse(program.name, program.options, args))
+    arguments = vars(declared_options.parse(program.argument, program.options, args))
     values = {option: arguments[option.replace("-", "_")] for option in program.options}
     if data.is_unneeded(values):
         return None
     folder_name, name_source = values[data.option], f"--{data.option}"
     if not folder_name and data.variable:
         folder_name, name_source = environment.get(data.variable), f"${data.variable}"
-    command = f"hpcrun submit {program.name} --"
+    command = f"hpcrun submit {program.argument} --"
     placeholder = "FILE" if data.files else "FOLDER"
     alternative = f", or {command} {data.argument_without_data}" if data.unless else ""
     hint = f"{command} --{data.option}={placeholder}{alternative}"

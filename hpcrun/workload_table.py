@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.errors import closest_match
+from hpcrun.errors import HpcrunError, closest_match
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 _TYPE_NAMES = ("str", "int", "float", "run", "bool")
 _NAMES_OF_TYPES: dict[type, str] = {
@@ -28,6 +29,28 @@ _TEXT_KEYS = ("description", "entry")
 _LIST_KEYS = ("packages",)
 _LISTS_OF_DATA = ("defaults", "layouts")
 _FLAGS_OF_DATA = ("required", "files")
+
+
+def require_known_keys(
+    file: Path, path: str, table: Mapping[str, Any], known_keys: list[str], synonyms: Mapping[str, str]
+) -> None:
+    """Refuse unknown keys of a table of ``workload.toml``.
+
+    Args:
+        file: The file, for messages.
+        path: The path of the table in the file, with a dot at its end; empty for the top level.
+        table: The table.
+        known_keys: The valid keys.
+        synonyms: Names that users type for keys, and the keys.
+
+    Raises:
+        HpcrunError: The table has an unknown key; the hint contains the closest key.
+    """
+    for key in sorted(set(table) - set(known_keys)):
+        name = key.replace("-", "_").lower()
+        closest_key = synonyms.get(name) or closest_match(name, known_keys)
+        hint = f"did you mean {closest_key}?" if closest_key else f"known keys: {', '.join(known_keys)}"
+        raise HpcrunError(f"{file}: unknown key {path}{key}", hint=hint)
 
 
 def require_table(table: Mapping[str, Any]) -> None:
@@ -106,6 +129,12 @@ def _require_values(name: str, declaration: Mapping[str, Any], option_type: type
     limits = [key for key in ("min", "max", "min_per_rank") if key in declaration]
     if limits and option_type not in {int, float}:
         raise ValueError(f"{name}.{limits[0]} limits a number, and the option is {_NAMES_OF_TYPES[option_type]}")
+    default = declaration.get("default", 0)
+    for key, sign in {"min": 1, "max": -1}.items():
+        if "default" in declaration and key in declaration and sign * default < sign * declaration[key]:
+            raise ValueError(
+                f"{name}.default: {default} is outside the limits of the option ({key} = {declaration[key]})"
+            )
     for choice in declaration.get("choices", []):
         _require_type(f"{name}.choices", choice, option_type)
     _require_texts(f"{name}.hints", [*declaration.get("hints", {}).values()])

@@ -86,6 +86,7 @@ def _table(runs: "Sequence[Run]", rows: "Sequence[ComparisonRow]") -> None:
                 (_title(run), *(cell(row.masked_values[run_index]) for row in rows))
                 for run_index, run in enumerate(runs)
             ],
+            repeated_columns=1,
         )
         return
     previous_section = ""
@@ -93,4 +94,4 @@ def _table(runs: "Sequence[Run]", rows: "Sequence[ComparisonRow]") -> None:
     for row in rows:
         lines.append((row.section if row.section != previous_section else "", row.key, *map(cell, row.masked_values)))
         previous_section = row.section
-    output.table(("section", "value", *map(_title, runs)), lines)
+    output.table(("section", "value", *map(_title, runs)), lines, repeated_columns=2)

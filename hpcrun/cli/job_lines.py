@@ -281,6 +281,8 @@ def convert_value(value: str, typed_option: str, option: str, nodes: int = 1) ->
     if typed_option in {"--gpus", "-G"} and nodes > 1:  # sbatch's --gpus counts the GPUs of all nodes
         kind, colon, total = value.rpartition(":")
         value = f"{kind}{colon}{int(total) // nodes}" if total.isdigit() and int(total) % nodes == 0 else "all"
+    if option in {"--older-than", "--since"} and value.isdigit():
+        value += "h" if typed_option == "--hours" else "d"
     if option == "--gpus-per-node" and value in {"all", "max", "auto"}:
         return "N"
     if option in FLAGS:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli.batch_options import translate_resources
 from hpcrun.cli.job_lines import JobLine, assign, convert_value, count_nodes, count_ranks_per_node
-from hpcrun.cli.synonyms import ADVICE, OPTIONS, QUEUE_COMMAND, SBATCH_OPTIONS
+from hpcrun.cli.synonyms import ADVICE, ARGUMENTS, JOB_COMMAND, OPTIONS, QUEUE_COMMAND, SBATCH_OPTIONS
 from hpcrun.errors import closest_match
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def _option_hint(typed_option: str, ctx: Any, known_options: set[str], argv: lis
         (name for name, words in OPTIONS.items() if dashed_option in words.split() and name in known_options), None
     )
     similar_option = closest_match(dashed_option, sorted(known_options, key=len))
+    if not starts_jobs and not similar_option:
+        similar_option = _longer_or_shorter_option(dashed_option, known_options)
     if dashed_option == "--config" and Path(value).suffix in {".yaml", ".yml", ".json", ".cfg", ".ini", ".py"}:
         synonym = similar_option = None  # probably an option of the program, because site files are TOML
     if len(typed_option) == 2 and not starts_jobs:  # such as -a for --all
@@ -48,16 +50,52 @@ def _option_hint(typed_option: str, ctx: Any, known_options: set[str], argv: lis
     shared_path = (
         ["hpcrun submit", *([QUEUE_COMMAND] if "--hostfile" not in known_options else [])] if starts_jobs else []
     )
-    if advice := _advise(typed_option, value, [path, *shared_path], argv):
+    argument = _first_argument(ctx)
+    job_path = [JOB_COMMAND] if argument == "JOB" else []
+    advice = _advise(typed_option, value, [path, *shared_path, *job_path], argv)
+    if not (advice or synonym) and dashed_option in ARGUMENTS.get(argument, "").split():
+        advice = f"did you mean {_line_with_argument(path, argv, typed_option, value or argument)}?"
+    if advice:
         return advice
     if synonym:
         return _synonym_hint(typed_option, synonym, value or _metavar(synonym, ctx), argv)
     if starts_jobs and typed_option.removeprefix("--") in SBATCH_OPTIONS.split():
         return f"for sbatch's option, write --sbatch='{assign(typed_option, value)}'"
     if similar_option:
-        return f"did you mean {assign(similar_option, value or _metavar(similar_option, ctx))}?"
-    line = JobLine(argv, ctx.command.params) if starts_jobs else None
+        is_flag = any(getattr(param, "is_flag", False) for param in ctx.command.params if similar_option in param.opts)
+        return f"did you mean {assign(similar_option, '' if is_flag else value or _metavar(similar_option, ctx))}?"
+    takes_program = path in {"hpcrun submit", "hpcrun run", "hpcrun resubmit"}
+    line = JobLine(argv, ctx.command.params) if takes_program else None
     return f"a program's own options go after --: {line.corrected_line()}" if line and line.target else ""
+
+
+def _longer_or_shorter_option(option: str, known_options: set[str]) -> str | None:
+    """Return the known option of which an option is the beginning, or that is its beginning, as in ``--all-fields``.
+
+    Return None if there is none, or several, of which none is the beginning of the others.
+    """
+    found = [
+        name
+        for name in known_options
+        if name.startswith("--") and (option.startswith(f"{name}-") or (len(option) > 4 and name.startswith(option)))
+    ]
+    shortest_option = min(found, key=len, default="")
+    return shortest_option if shortest_option and all(name.startswith(shortest_option) for name in found) else None
+
+
+def _first_argument(ctx: Any) -> str:
+    """Return the name of a command's first argument in its usage line; empty if it has none."""
+    arguments = (param.metavar or "" for param in ctx.command.params if param.param_type_name == "argument")
+    return next(arguments, "").strip("[].").partition("|")[0]
+
+
+def _line_with_argument(path: str, argv: Sequence[str], typed_option: str, value: str) -> str:
+    """Return the command line with the value of an option as the first argument of the command."""
+    words = list(argv)
+    index = next(number for number, word in enumerate(words) if word.partition("=")[0] == typed_option)
+    end = index + (1 if "=" in words[index] or words[index + 1 : index + 2] != [value] else 2)
+    other_words = [*words[:index], *words[end:]][len(path.split()) - 1 :]
+    return shlex.join([*path.split(), value, *other_words])
 
 
 def _synonym_hint(typed_option: str, synonym: str, value: str, argv: Sequence[str]) -> str:

@@ -82,6 +82,7 @@ def table(
     colours: Mapping[str, str] | None = None,
     max_lines: int | None = 2,
     optional_columns: Sequence[str] = (),
+    repeated_columns: int | None = None,
 ) -> None:
     """Print a table on stdout, fitted to the width of a terminal.
 
@@ -92,9 +93,19 @@ def table(
         colours: The ANSI colour number of a row, by the text of its first cell.
         max_lines: Maximum number of lines of a row on a terminal; None for no limit.
         optional_columns: Columns that a narrow terminal does not show, the least important first.
+        repeated_columns: Number of first columns; a narrow terminal shows several tables with these columns and some of
+            the others each. Default: one table.
     """
     sys.stdout.write(
-        text(columns, rows, header=header, colours=colours, max_lines=max_lines, optional_columns=optional_columns)
+        text(
+            columns,
+            rows,
+            header=header,
+            colours=colours,
+            max_lines=max_lines,
+            optional_columns=optional_columns,
+            repeated_columns=repeated_columns,
+        )
     )
 
 
@@ -106,6 +117,7 @@ def text(
     colours: Mapping[str, str] | None = None,
     max_lines: int | None = 2,
     optional_columns: Sequence[str] = (),
+    repeated_columns: int | None = None,
 ) -> str:
     """Return a table as text for stdout; see `table` for the arguments."""
     cells = [["" if cell is None else sanitize(str(cell).replace("\n", " ")) for cell in row] for row in rows]
@@ -114,14 +126,24 @@ def text(
         return _format_unaligned(lines if header else cells, header=header)
     from shutil import get_terminal_size
 
-    from hpcrun.cli.table_layout import COLUMN_GAP, drop_columns_to_fit, drop_empty_columns, lay_out
+    from hpcrun.cli.table_layout import drop_columns_to_fit, drop_empty_columns, split_columns
 
     width = get_terminal_size().columns
     lines = drop_columns_to_fit(drop_empty_columns(lines), width, optional_columns)[0 if header else 1 :]
+    tables = [lines] if repeated_columns is None else split_columns(lines, width, repeated_columns)
+    return "\n".join(_format_table(lines, width, max_lines, colours or {}, header=header) for lines in tables if lines)
+
+
+def _format_table(
+    lines: list[list[str]], width: int, max_lines: int | None, colours: Mapping[str, str], *, header: bool
+) -> str:
+    """Return a table for a terminal."""
+    from hpcrun.cli.table_layout import COLUMN_GAP, lay_out
+
     output_lines = []
-    for row_index, row in enumerate(lay_out(lines, width, max_lines) if lines else []):
+    for row_index, row in enumerate(lay_out(lines, width, max_lines)):
         heading = header and row_index == 0
-        colour = "1" if heading else (colours or {}).get(lines[row_index][0], "")
+        colour = "1" if heading else colours.get(lines[row_index][0], "")
         output_lines += [_colour_text(COLUMN_GAP.join(line).rstrip(), colour) for line in row]
         if heading:
             output_lines.append(COLUMN_GAP.join(_rule_character() * len(cell) for cell in row[0]))

@@ -66,7 +66,7 @@ OPTIONS = {
     "--in-job": "--job --on-node",
     "--dependency": "--after --afterok --depends-on --wait-for",
     "--container": "--image --singularity --apptainer --docker",
-    "--dry-run": "--test-only --print --preview --simulate -n-dry --noop --script",
+    "--dry-run": "--test-only --print --preview --simulate -n --noop --script",
     "-x": "--env --environment --setenv",
     "--site": "--cluster --config --profile --system --machine -M --clusters",
     "--no-gpu": "--cpu-only --no-gpus --nogpu",
@@ -80,8 +80,20 @@ OPTIONS = {
     "--grep": "--filter --search --match",
     "--output": "--file --out",
     "--yes": "--force --no-confirm",
+    "--older-than": "--days --hours --age --before --keep-days",
+    "--since": "--days --hours --after --newer-than",
 }
-"""Names of each job option in Slurm and other launchers."""
+"""Names of each option of hpcrun in Slurm and other programs."""
+
+ARGUMENTS = {
+    "JOB": "--job --jobs --job-id --jobid --id --run --name --job-name -j -J",
+    "SITE": "--site --cluster --name --system --machine --clusters -s -M",
+    "WORKLOAD": "--workload --name --model",
+    "NAME": "--name --site --cluster --workload",
+    "TARGET": "--workload --target",
+    "DIR": "--dir --directory --folder --path --input --data-dir",
+}
+"""Options that users expect in place of a command's first argument, by its name in the usage line."""
 
 SBATCH_OPTIONS = (
     "batch bb bbf begin cluster-constraint comment container-id contiguous core-spec cores-per-socket "
@@ -118,6 +130,9 @@ ENVIRONMENT_MANAGERS = {"uv", "poetry", "pixi", "pipenv"}
 _DOWNLOAD_OPTIONS = "--download --url --fetch"
 _NO_DOWNLOAD = "hpcrun data downloads nothing; without options, it names the files to download, and their folder"
 
+JOB_COMMAND = "a command whose first argument is JOB"
+"""The commands for jobs that exist, such as ``hpcrun status``."""
+
 QUEUE_COMMAND = "a command that queues jobs"
 """The commands whose jobs get their nodes from a queue: ``hpcrun submit`` and ``hpcrun resubmit``."""
 
@@ -145,6 +160,10 @@ ADVICE = {
         "--max_restarts --master-port --master_port": "--launch torchrun starts the ranks by "
         "torchrun, and gives it these options",
         "--cpus-per-gpu": "--cpus-per-task=N: each rank has one GPU",
+    },
+    JOB_COMMAND: {
+        "--site --cluster --clusters -M": "SITE:1234 is job 1234 of a site; HPCRUN_SITE=SITE selects it where several "
+        "sites have a job 1234",
     },
     QUEUE_COMMAND: {
         "--hostfile --machinefile -machinefile --host-file": "Slurm chooses the nodes, --nodelist=a,b names some; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,27 @@ def drop_columns_to_fit(rows: Sequence[Sequence[str]], width: int, optional_colu
     return remaining_rows
 
 
+def split_columns(rows: Sequence[Sequence[str]], width: int, repeated_columns: int) -> list[list[list[str]]]:
+    """Split a table into tables that fit a width without cutting words; each has the first columns, and some others.
+
+    Args:
+        rows: The row of headings, then the rows of cells.
+        width: The width of the terminal in characters.
+        repeated_columns: The number of first columns that each table has.
+    """
+    sizes = [max(map(_two_line_width, column)) + len(COLUMN_GAP) for column in zip(*rows, strict=True)]
+    free_width = width + len(COLUMN_GAP) - sum(sizes[:repeated_columns])
+    blocks: list[list[int]] = []
+    block_width = 0
+    for column in range(repeated_columns, len(sizes)):
+        if not blocks or block_width + sizes[column] > free_width:
+            blocks.append([])
+            block_width = 0
+        blocks[-1].append(column)
+        block_width += sizes[column]
+    return [[[*row[:repeated_columns], *(row[column] for column in block)] for row in rows] for block in blocks]
+
+
 def lay_out(rows: Sequence[Sequence[str]], width: int, max_lines: int | None = 2) -> list[list[list[str]]]:
     """Fit a table to a width: wrap cells between words, and cut cells only if wrapping does not suffice.
 
@@ -78,7 +100,10 @@ def _fit_widths(rows: Sequence[Sequence[str]], width: int, max_lines: int | None
     width -= len(COLUMN_GAP) * (len(columns) - 1)
     widths = [max(map(len, column)) for column in columns]
     wrapped_widths = [max(_wrapped_width(cell, max_lines) for cell in column) for column in columns]
-    cut_widths = [size if size <= SHORT_WORD_CHARACTERS else MIN_WIDTH for size in wrapped_widths]
+    cut_widths = [
+        size if size <= SHORT_WORD_CHARACTERS else max(_shortest_width(cell, max_lines) for cell in column)
+        for size, column in zip(wrapped_widths, columns, strict=True)
+    ]
     for minimum_widths in (wrapped_widths, cut_widths, [min(size, MIN_WIDTH) for size in wrapped_widths]):
         while sum(widths) > width:
             widest_column = max(range(len(widths)), key=lambda index: widths[index] - minimum_widths[index])
@@ -106,11 +131,37 @@ def _wrapped_width(cell: str, max_lines: int | None) -> int:
     return size
 
 
+def _shortest_width(cell: str, max_lines: int | None) -> int:
+    """Return the smallest width to which a cell is cut; the values of a sweep's task stay whole."""
+    shortest_cell = _shorten_names(cell, 1)
+    return MIN_WIDTH if shortest_cell == cell else max(MIN_WIDTH, _wrapped_width(shortest_cell, max_lines))
+
+
+def _shorten_names(cell: str, length: int) -> str:
+    """Cut the names of a task's values, as in ``net learning-rate=0.1``, to a number of characters: ``net l…=0.1``.
+
+    Other cells, whose last word is no such value, stay as they are.
+    """
+    if not re.search(r" [^\s=]+=\S+$", cell):
+        return cell
+    return re.sub(rf"(?<= )([^\s=]{{{length}}})[^\s=]{{2,}}=", r"\1…=", cell)
+
+
 def _wrap_cell(cell: str, width: int, max_lines: int | None) -> list[str]:
     lines = _split_lines(cell, width, break_words=max_lines is None)
+    for length in range(MIN_WIDTH, 0, -1):
+        if not max_lines or (len(lines) <= max_lines and max(map(len, lines)) <= width):
+            break
+        lines = _split_lines(_shorten_names(cell, length), width)
     if max_lines and len(lines) > max_lines:
         lines = [*lines[: max_lines - 1], " ".join(lines[max_lines - 1 :])]
     return [_truncate_line(line, width) for line in lines]
+
+
+def _break_path(word: str, width: int) -> str:
+    """Insert blanks behind slashes of a path that is longer than a line; other words stay as they are."""
+    end = word.rfind("/", 0, width) + 1
+    return f"{word[:end]} {_break_path(word[end:], width)}" if len(word) > width and end > 1 else word
 
 
 def _truncate_line(line: str, width: int) -> str:
@@ -124,4 +175,6 @@ def _truncate_line(line: str, width: int) -> str:
 
 
 def _split_lines(cell: str, width: int, *, break_words: bool = False) -> list[str]:
+    if break_words:
+        cell = re.sub(r"\S+", lambda word: _break_path(word[0], width), cell)
     return wrap(cell, max(width, 1), break_long_words=break_words, break_on_hyphens=False) or [""]

@@ -68,6 +68,7 @@ def show(
             (format_flags(*option), option[1].get("default"), _describe_option(option[1]))
             for option in (program.options or {}).items()
         ],
+        max_lines=None,
     )
     resource_text = " ".join(f"--{key.replace('_', '-')}={value}" for key, value in resources.items()) or "one rank"
     output.show(f"resources: {resource_text}\nfolder:    {program.folder}")

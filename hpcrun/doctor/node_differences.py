@@ -105,7 +105,7 @@ def summarize_measurements(nodes: Sequence[NodeReport], local_report: NodeReport
     for name in nodes[0].measured if nodes else ():
         node_values = [node.measured[name] for node in nodes if name in node.measured]
         local_value = local_report.measured.get(name) if local_report else None
-        label, unit = ("clock behind the file server's", "s") if name == "skew" else (f"free in {name}", "GiB")
+        label, unit = ("clock behind file server", "s") if name == "skew" else (f"free in {name}", "GiB")
         rows.append(
             (label, _format_range(node_values, unit), "" if local_value is None else _format_range([local_value], unit))
         )

@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 
+MAX_NAME_CHARACTERS = 100
+"""Number of characters of a job's name in that of its run directory: most file systems have names of up to 255."""
+
+
 def new_run_directory(root: Path, name: str) -> Path:
     """Return the path for a new run directory: the job's name, local time and a random suffix."""
-    prefix = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+    prefix = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:MAX_NAME_CHARACTERS]
     return root / f"{prefix}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(4).hex()}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from hpcrun import containers, launchers, node_launch, paths, staging
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.launchers.rank_variables import job_variables
 from hpcrun.scheduler import find_scheduler
 from hpcrun.script import bash_options, quoting, starter, templates
@@ -73,8 +74,22 @@ def render(spec: JobSpec) -> str:
         if not template_frames and not isinstance(error, jinja2.TemplateError):
             raise
         location = f"{template_frames[-1].filename}:{template_frames[-1].lineno}: " if template_frames else ""
-        raise HpcrunError(f"{location}{error}", hint=templates.HINT) from None
+        raise HpcrunError(f"{location}{error}", hint=_closest_variable(str(error), context) or templates.HINT) from None
     return script
+
+
+def _closest_variable(message: str, context: dict[str, Any]) -> str:
+    """Return the hint with the name that an undefined one in a template probably means; empty if there is none."""
+    if match := re.fullmatch(r"'(\w+)' is undefined", message):
+        known_names = [*context]
+    elif match := re.fullmatch(r"'[\w.]+\.(?P<type>\w+) object' has no attribute '(\w+)'", message):
+        spec = context["spec"]
+        objects = {type(value).__name__: value for value in (spec, spec.resources, spec.site, context["launcher"])}
+        known_names = [name for name in dir(objects.get(match["type"])) if not name.startswith("_")]
+    else:
+        return ""
+    closest_name = closest_match(match.groups()[-1], known_names)
+    return f"did you mean {closest_name}? docs/templates.md lists the variables" if closest_name else ""
 
 
 def _container_context(spec: JobSpec) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 # Protects hpcrun's own commands from functions and options that modules, sites and users set in the same shell.
 #
 # hpcrun_protect          removes functions that replace bash's own commands, switches off options that a site's setup may set
-#                         (set -eu, pipefail, nullglob, ...), and sets hpcrun's umask
+#                         (set -eu, pipefail, nullglob, ...), sets hpcrun's umask, and adds the system's folders to a PATH
+#                         without them
 # hpcrun_drop_functions   only removes functions that replace bash's own commands; rank.sh contains its source (launch.bash)
 # hpcrun_restore          restores the options and the umask; returns 0
 #
@@ -28,6 +29,10 @@ hpcrun_protect() {
   [[ -n $hpcrun_umask ]] || hpcrun_umask=$(umask)
   umask "$hpcrun_umask"  # reset the umask of an earlier call, because go-w only removes bits
   umask "$hpcrun_mode"
+  if ! type -P rm >/dev/null; then  # neither these files nor a launcher could start a program
+    echo "hpcrun: WARNING: PATH=${PATH-} lacks the folders of the system; /usr/bin:/bin is added" >&2
+    PATH=${PATH:+$PATH:}/usr/bin:/bin
+  fi
 }
 hpcrun_restore() {
   [[ -n $hpcrun_saved_options ]] || return 0

@@ -49,7 +49,8 @@ hpcrun_finish() {
     stopped* | completed) ;;
     *) hpcrun_has_space || hpcrun_reason+='; the disk of the run directory is full' ;;
   esac
-  hpcrun_record "$hpcrun_code" "$hpcrun_reason" "$(command date +%s)"
+  printf -v hpcrun_ended '%(%s)T' -1  # without a program, which may not start if PATH is wrong or the user has too many processes
+  hpcrun_record "$hpcrun_code" "$hpcrun_reason" "$hpcrun_ended"
   # A stopped job gets no result, because the scheduler may start it again.
   case $hpcrun_code/$hpcrun_reason in
     */stopped*) ;;

@@ -57,7 +57,7 @@ def test_pip_install_of_the_wheel(tools, wheel, run_outside, tmp_path):
     check_installation(run_outside, program, tmp_path / "venv/bin/python", packages / "hpcrun/_data")
     light = run_outside(program, "submit", "lenet5", "--site", "local", check=False)
     assert light.returncode == 2
-    assert "lenet5 imports tensorflow, keras, mpi4py, sklearn" in light.stderr
+    assert "lenet5 needs tensorflow, keras, mpi4py, sklearn" in light.stderr
     assert "HINT: pip install 'hpcrun-slurm[train-gpu]'" in light.stderr
 
 

@@ -214,6 +214,24 @@ def test_set_allexport_does_not_export_hpcruns_variables(job):
     assert not [line for line in out.splitlines() if line.startswith("hpcrun_")]
 
 
+@pytest.mark.parametrize("path", ["", "/nonexistent"])
+def test_a_path_without_the_systems_folders_gets_them(job, path):
+    code, out, err = job(f"export PATH={path}", words="@rank sh -c 'echo $PATH'")
+    assert (code, job.record()["reason"]) == (0, "completed")
+    assert out.endswith(f"\n{path}{':' * bool(path)}/usr/bin:/bin\n")
+    assert err == f"hpcrun: WARNING: PATH={path} lacks the folders of the system; /usr/bin:/bin is added\n"
+
+
+def test_the_end_is_recorded_although_no_program_starts(job, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/rm").symlink_to("/bin/rm")
+    code, _, err = job(f"export PATH={tmp_path}/bin")
+    assert "bash: command not found" in err
+    assert (code, job.record()["exit_code"]) == (127, 127)
+    assert job.record()["reason"] == "the ranks ended with exit code 127"
+    assert job.record()["ended"] >= job.record()["started"]
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
 def test_a_library_in_another_users_run_directory_is_not_used(job):
     shell = job.run / "shell"

@@ -1,6 +1,7 @@
 """Fixtures of unit tests: private configuration, index, run directories, and fake Slurm commands."""
 
 import fcntl
+import io
 import os
 import shutil
 import sys
@@ -71,6 +72,26 @@ def cli(capsys, monkeypatch):
         return exit_info.value.code or 0, out, err
 
     return call
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Return a function that makes stdout a terminal of some width, without colours, and returns it."""
+
+    class Terminal(io.StringIO):
+        encoding = "utf-8"
+
+        def isatty(self):
+            return True
+
+    def open_terminal(width):
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setenv("NO_COLOR", "1")
+        screen = Terminal()
+        monkeypatch.setattr("sys.stdout", screen)
+        return screen
+
+    return open_terminal
 
 
 @pytest.fixture

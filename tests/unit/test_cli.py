@@ -348,6 +348,14 @@ def test_error_of_the_first_failed_rank_is_quoted(cli, tmp_path):
     assert "ValueError: bad batch" in err
 
 
+@pytest.mark.parametrize("length", [240, 300])
+def test_the_run_directory_has_the_beginning_of_a_long_name(cli, fake_slurm, length):
+    fake_slurm.replace_command("sbatch", "echo 7")
+    code, _, err = cli("submit", "--site", "slurm", "-J", "n" * length, "--sweep", "lr=1,2", "--", "true")
+    assert code == 0, err
+    assert [row["name"] for row in json.loads(cli("status", "7", "--json")[1])] == ["n" * length] * 2
+
+
 def test_run_directory_of_a_script_run_by_hand_is_found(cli, isolated_home):
     _, out, err = cli(
         "submit", "--site", "local", "--dry-run", "--", "sh", "-c", "echo '{\"loss\": 2}' >$HPCRUN_RUN_DIR/result.json"

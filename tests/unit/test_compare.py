@@ -74,6 +74,21 @@ def test_many_runs_are_rows(cli, fake_slurm):
     assert err == "all recorded inputs are equal; only the results differ\n"
 
 
+@pytest.mark.parametrize("metrics_count", [4, 9])
+def test_runs_and_metrics_that_do_not_fit_a_terminal_are_in_several_tables(cli, fake_slurm, terminal, metrics_count):
+    for number in range(8):
+        result(
+            fake_slurm.submit("net"), **{f"a_metric_with_a_long_name_{i}": number + 0.125 for i in range(metrics_count)}
+        )
+    screen = terminal(80)
+    cli("compare", "net*")
+    text = screen.getvalue()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert [text.count(f"{number}.125") for number in range(8)] == [metrics_count] * 8
+    assert text.count("\n\n") >= 1
+
+
 def test_tasks_of_a_sweep_differ_in_their_values(cli, compared, fake_slurm, tmp_path, monkeypatch):
     code = Repository(tmp_path / "code")
     commit = code.commit(train="")

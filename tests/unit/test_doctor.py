@@ -371,7 +371,7 @@ def test_the_login_node_may_differ_in_hardware_but_not_in_python():
 def test_measurements_are_printed_as_ranges():
     nodes = [node("n1"), node("n10", measured={"skew": 3.0})]
     clock, space = node_differences.summarize_measurements(nodes, None)
-    assert clock == ("clock behind the file server's", "0.0 to 3.0 s", "")
+    assert clock == ("clock behind file server", "0.0 to 3.0 s", "")
     assert space == ("free in /tmp", "10.0 to 11.0 GiB", "")
 
 

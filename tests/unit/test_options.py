@@ -60,8 +60,10 @@ def test_options_are_parsed(argv, name, value):
     [
         (["--bach-size", "3"], "w has no option '--bach-size'", "did you mean --batch-size?"),
         (["--batch", "3"], "w has no option '--batch'", "did you mean --batch-size?"),
-        (["--bach_size=3"], "w has no option '--bach_size=3'", "did you mean --batch-size?"),
+        (["--bach_size=3"], "w has no option '--bach_size';", "did you mean --batch-size?"),
         (["--lrr=1"], "--learning-rate (--lr)", "did you mean --lr?"),
+        (["--lrate=1"], "--learning-rate (--lr)", "did you mean --lr?"),
+        (["--rate=1"], "--learning-rate (--lr)", "did you mean --learning-rate?"),
         (["--colour"], "w has no option '--colour'", "hpcrun workload show w lists its options"),
         (["stray"], "w has no option 'stray'", "hpcrun workload show w lists its options"),
         (
@@ -121,6 +123,15 @@ def test_any_value_is_parsed_unchanged(batch, rate, folder):
 def test_workload_show_lists_the_choices_of_an_option(cli):
     _, out, _ = cli("workload", "show", "lenet5")
     assert re.search(r"^--dataset +digits, mnist, shards, synthetic; default: mnist if ", out, re.MULTILINE)
+
+
+def test_workload_show_cuts_no_help_on_a_narrow_terminal(cli, terminal):
+    screen = terminal(80)
+    cli("workload", "show", "resnet50")
+    text = screen.getvalue()
+    assert "…" not in text
+    assert "efficientnetv2-b3; network" in " ".join(text.split())
+    assert max(map(len, text.splitlines()[1:])) <= 80
 
 
 RULES: dict[str, dict[str, Any]] = {

@@ -103,9 +103,11 @@ def test_the_recorded_site_is_used_unless_site_is_given(cli, fake_slurm, site):
 
 def test_new_arguments_of_a_workload_are_checked(cli, fake_slurm):
     (fake_slurm.folder / "id").write_text("1")
-    hpcrun.submit("lenet5", ["--epochs", "3"], site="slurm", no_gpu=True)
+    hpcrun.submit("lenet5", ["--epochs", "3"], site="slurm", no_gpu=True, job_name="net")
     code, _, err = cli("resubmit", "1", "--dry-run", "--", "--epohcs", "4")
     assert (code, "--epochs" in err) == (2, True)
+    code, _, err = cli("resubmit", "1", "--dry-run", "--", "--epochs=0")
+    assert (code, "HINT: hpcrun workload show lenet5 lists its options\n" in err) == (2, True)
     code, script, _ = cli("resubmit", "1", "--dry-run", "--", "--epochs", "4")
     assert (code, "train.py --epochs 4\n" in script) == (0, True)
 

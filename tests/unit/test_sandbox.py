@@ -108,6 +108,16 @@ def test_calling_an_unknown_name_is_an_undefined_error(template):
         template("{{ nothere() }}")
 
 
+@pytest.mark.parametrize(
+    ("expression", "name"),
+    [("sit.name", "site"), ("spec.resources.node", "nodes"), ("spec.naem", "name"), ("site.setpu", "setup")],
+)
+def test_the_hint_about_an_undefined_name_has_the_closest_one(template, expression, name):
+    with pytest.raises(HpcrunError) as error:
+        template(f"{{{{ {expression} }}}}")
+    assert error.value.hint == f"did you mean {name}? docs/templates.md lists the variables"
+
+
 @pytest.mark.parametrize("planted", ["writable", "link"])
 def test_bytecode_that_others_can_write_or_that_is_a_link_is_not_loaded(template, tmp_path, planted):
     template("echo hello")

@@ -271,14 +271,27 @@ def test_submit_warns_of_a_program_that_is_not_on_path(cli, options, warns):
     [
         ("pyhton", "did you mean python?"),
         ("mpirnu", "did you mean mpirun?"),
-        ("x.py", "without --, hpcrun starts it with Python: hpcrun submit x.py -- 1"),
-        ("a.out", "for the file in this folder: ./a.out"),
     ],
 )
 def test_the_warning_names_the_program_that_was_meant(cli, programs, program, hint):
     code, _, err = cli("submit", "--dry-run", "--site", "styx", "--", program, "1")
     warning = f"WARNING: {program} is not on PATH here, and may be missing on the nodes, too\nHINT: {hint}\n"
     assert (code, warning in err) == (0, True), err
+
+
+@pytest.mark.parametrize(
+    ("program", "hint"),
+    [
+        ("x.py", "without --, hpcrun starts it with Python: hpcrun submit x.py -- 1"),
+        ("a.out", "for the file in this folder: ./a.out"),
+    ],
+)
+def test_one_message_names_the_file_that_was_meant(cli, programs, program, hint):
+    refusal = f"{program} is not on PATH"
+    code, _, err = cli("submit", "--dry-run", "--site", "styx", "--", program, "1")
+    assert (code, err.count(hint)) == (0, 1), err
+    assert f"WARNING: {refusal}: without it, no job is submitted here\nHINT: {hint}\n" in err
+    assert cli("submit", "--site", "styx", "--", program, "1") == (2, "", f"ERROR: {refusal}\nHINT: {hint}\n")
 
 
 @pytest.mark.parametrize(
@@ -397,3 +410,27 @@ def test_an_unreadable_script_is_refused(tmp_path, monkeypatch):
         f"{tmp_path}/x.py: Permission denied",
         f"ls -l {tmp_path}/x.py shows who can read it",
     )
+
+
+@pytest.mark.parametrize(
+    ("packages", "missing", "hint"),
+    [
+        (["sys", "tensorfow"], "tensorfow", "packages has the names that Python imports: did you mean tensorflow?"),
+        (["scikit-learn"], "scikit-learn", "packages has the names that Python imports: did you mean sklearn?"),
+        (["xpandas", "foo.bar"], "xpandas, foo.bar", "pip install xpandas foo.bar, or set python in the site file"),
+        (["keras", "tensorflow"], "keras, tensorflow", "pip install 'hpcrun-slurm[train-gpu]' (without GPUs: [train-"),
+        (
+            ["torch", "torchaudio"],
+            "torch, torchaudio",
+            "pip install 'hpcrun-slurm[torch]' torchaudio, or set python in the site file",
+        ),
+    ],
+)
+def test_missing_packages_of_a_workload_are_refused(cli, tmp_path, monkeypatch, packages, missing, hint):
+    monkeypatch.setattr("hpcrun.plan_checks.find_spec", lambda name: name if name == "sys" else None)
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w/train.py").touch()
+    (tmp_path / "w/workload.toml").write_text(f"packages = {json.dumps(packages)}")
+    code, _, err = cli("submit", str(tmp_path / "w"), "--site", "local", "--no-gpu")
+    message = f"w needs {missing} (packages in workload.toml), which this Python environment does not have"
+    assert (code, f"ERROR: {message}\nHINT: {hint}" in err) == (2, True), err

@@ -1,6 +1,6 @@
 """Tables on a terminal: whole words, at most two lines for each row, no empty columns."""
 
-import io
+import re
 
 import pytest
 from hypothesis import given
@@ -17,22 +17,13 @@ JOBS = [
 
 
 @pytest.fixture
-def shown(monkeypatch):
+def shown(terminal):
     """Return a function that returns the lines of a table on a terminal of some width."""
 
-    class Terminal(io.StringIO):
-        encoding = "utf-8"
-
-        def isatty(self):
-            return True
-
     def draw(width, rows, **options):
-        monkeypatch.setenv("COLUMNS", str(width))
-        monkeypatch.setenv("NO_COLOR", "1")
-        terminal = Terminal()
-        monkeypatch.setattr("sys.stdout", terminal)
+        screen = terminal(width)
         output.table(COLUMNS, rows, **options)
-        return terminal.getvalue().splitlines()
+        return screen.getvalue().splitlines()
 
     return draw
 
@@ -79,6 +70,38 @@ def test_text_that_must_be_complete_is_not_cut(shown):
     lines = shown(50, JOBS, max_lines=None)
     assert "…" not in "".join(lines)
     assert " ".join(" ".join(line[line.rindex("  ") :] for line in lines).split()).count("times") == 1
+
+
+@pytest.mark.parametrize("width", [50, 60, 80])
+def test_the_values_of_a_sweeps_tasks_are_shown_whole(shown, width):
+    reason = "the ranks ended with exit code 3, that of rank 1 on node7, after 1 of 2 ranks had completed"
+    rows = [
+        (f"13_{seed}", f"lng code=0 learning-rate=0.01 seed={seed}", "slurm", "failed", "2", reason)
+        for seed in (11, 12)
+    ]
+    lines = shown(width, rows, optional_columns=("ranks", "site"))
+    assert max(map(len, lines)) <= width
+    assert len(lines) <= 2 + 2 * len(rows)
+    text = "\n".join(lines)
+    assert all(value in text for value in ("code=0", "=0.01", "seed=11", "seed=12"))
+
+
+@pytest.mark.parametrize("repeated", [1, 2])
+def test_a_table_wider_than_the_terminal_is_split_between_columns(shown, repeated):
+    rows = [tuple(f"{'value' * 4}{row}{column}" for column in range(6)) for row in range(2)]
+    lines = shown(80, rows, repeated_columns=repeated)
+    assert max(map(len, lines)) <= 80
+    tables = [table.splitlines() for table in "\n".join(lines).split("\n\n")]
+    assert [table[0].split()[:repeated] for table in tables] == [[*COLUMNS[:repeated]]] * len(tables)
+    assert [word for table in tables for word in table[0].split()[repeated:]] == [*COLUMNS[repeated:]]
+    assert [word for table in tables for word in table[3].split()[repeated:]] == [*rows[1][repeated:]]
+
+
+def test_a_path_that_must_be_complete_is_broken_behind_a_slash(shown):
+    path = "/a/very/long/path/of/a/site/file/mycluster.toml"
+    text = "\n".join(shown(60, [("1", "net", "local", "failed", "1", path)], max_lines=None))
+    assert "".join(text.split()).endswith(path)
+    assert re.search(r"/\n *\S+/mycluster\.toml$", text), text
 
 
 def test_the_end_of_a_path_is_shown(shown):

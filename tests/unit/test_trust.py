@@ -64,7 +64,10 @@ def test_the_users_own_files_are_used_without_a_question(cli, shared, monkeypatc
     assert submit(cli, "./mine.toml")[0] == 0
     assert "already used" in cli("site", "allow", "ours")[2]
     assert json.loads(cli("site", "allow", "--list", "--json")[1]) == []
-    assert "no files or users are allowed yet" in cli("site", "allow", "--list")[2]
+    assert cli("site", "allow", "--list")[1:] == (
+        "",
+        "no files are allowed yet: hpcrun site allow SITE shows the files of a site first\n",
+    )
 
 
 def test_another_users_file_needs_permission_after_each_change(cli, shared, monkeypatch):

@@ -151,6 +151,27 @@ MISTAKES = {
     "site list --verbose": "did you mean --json?",
     "--verbose status": "submit and run have --log-level=DEBUG",
     "-V": "did you mean --version?",
+    "cleanup -n 5": "did you mean --dry-run?\n",
+    "prune --days 30": "did you mean --older-than=30d?\n",
+    "prune --hours=12": "did you mean --older-than=12h?\n",
+    "status --days 2": "did you mean --since=2d?\n",
+    "compare --all-fields": "did you mean --all?\n",
+    "site show --jso lumi": "did you mean --json?\n",
+    "data build --val 0.1": "did you mean --validation=0.1?\n",
+    # an option in place of an argument
+    "status --site local": "HINT: SITE:1234 is job 1234 of a site; HPCRUN_SITE=SITE selects it where several sites",
+    "logs --cluster=styx": "HINT: SITE:1234 is job 1234 of a site",
+    "site check --site lumi": "did you mean hpcrun site check lumi?\n",
+    "site show --json --site=lumi": "did you mean hpcrun site show lumi --json?\n",
+    "site test --site mycl": "did you mean hpcrun site test mycl?\n",
+    "site test --cluster mycl -N 2": "did you mean hpcrun site test mycl -N 2?\n",
+    "site test mycl --no-gpu -N 2": "HINT: hpcrun site test --help lists its options\n",
+    "site remove --name lab": "did you mean hpcrun site remove lab?\n",
+    "why --job 3": "did you mean hpcrun why 3?\n",
+    "why --job": "did you mean hpcrun why JOB?\n",
+    "predict x.png --job_id 3": "did you mean hpcrun predict 3 x.png?\n",
+    "workload show --name lenet5": "did you mean hpcrun workload show lenet5?\n",
+    "submit --workload lenet5 -N 2": "did you mean hpcrun submit lenet5 -N 2?\n",
     # an option in place of a value
     "submit lenet5 --account --dry-run": "--account has no value: --dry-run follows\nHINT: --account=NAME --dry",
     "submit lenet5 -A -N 2 --site slurm": "ERROR: -A has no value: -N follows\nHINT: -A NAME -N",
@@ -335,7 +356,8 @@ def test_a_group_without_a_command_prints_its_help(cli):
 
 
 @pytest.mark.parametrize(("path", "words"), [
-    *[(path, " ".join(table)) for path, table in synonyms.ADVICE.items() if path != synonyms.QUEUE_COMMAND],
+    *[(path, " ".join(table)) for path, table in synonyms.ADVICE.items() if path.startswith("hpcrun")],
+    ("hpcrun status", " ".join(synonyms.ADVICE[synonyms.JOB_COMMAND])),
     *[(path, " ".join(synonyms.ADVICE[synonyms.QUEUE_COMMAND])) for path in ("hpcrun submit", "hpcrun resubmit")],
     ("hpcrun submit", " ".join(f"--{name}" for name in synonyms.SBATCH_OPTIONS.split())),
 ])  # fmt: skip
@@ -521,6 +543,15 @@ def test_a_variable_that_no_shell_expands_is_a_warning(cli):
     assert "WARNING: -x DATA=$HOME/data: the text is exported as it is" in err
     assert 'HINT: in double quotes, your shell replaces them here: -x "DATA=$HOME/data"\n' in err
     assert "is exported" not in cli("submit", "--site", "slurm", "--dry-run", "-x", "PRICE=5$", "--", "true")[2]
+
+
+@pytest.mark.parametrize("options", [("--dry-run",), ()])
+def test_a_path_without_the_systems_folders_is_a_warning(cli, fake_slurm, options):
+    line = ("submit", "--site", "slurm", *options)
+    err = cli(*line, "-x", "PATH=/home/me/bin", "--", "true")[2]
+    assert "WARNING: -x PATH=/home/me/bin lacks the folders of the system (/usr/bin, /bin): the job script adds" in err
+    assert 'HINT: keep the folders that PATH has: -x "PATH=/home/me/bin:$PATH"\n' in err
+    assert "lacks" not in cli(*line, "-x", "PATH=/home/me/bin:/usr/bin", "--", "true")[2]
 
 
 def test_a_codec_that_the_ranks_do_not_use_is_a_warning(cli):

@@ -76,7 +76,7 @@ def _list(*, as_json: bool) -> None:
     if rows:
         output.table(("allowed", "since"), rows)
     else:
-        output.message("no files or users are allowed yet, and your own files need no permission")
+        output.message("no files are allowed yet: hpcrun site allow SITE shows the files of a site first")
 
 
 def _allow_owner(name: str, *, must_revoke: bool, yes: bool) -> None:
