@@ -41,13 +41,15 @@ class IdMatch:
         job_id: The id as the user types it.
         runs: The run, or the tasks of the sweep.
         missing_runs: Tasks of the same sweep whose directories were removed.
-        created: The creation time of the run, in s since 1970.
+        assigned: The time at which the run got the id, in s since 1970.
+        submitted: The time of the run's last submission, in s since 1970.
     """
 
     job_id: str
     runs: tuple[Run, ...]
     missing_runs: tuple[Run, ...]
-    created: float
+    assigned: float
+    submitted: float
 
     @cached_property
     def cluster(self) -> Cluster:

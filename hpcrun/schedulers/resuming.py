@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import record_trust
+from hpcrun.jobs import record_trust, run_index, state_cache
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +52,8 @@ def resume(run: Run) -> str:
     record_trust.require_trusted(run)
     record_trust.require_trusted_script(run)
     job_id: str = schedulers.submit(run).job_id
+    run_index.record_job_ids({run.directory: job_id})  # also if the script itself has recorded its id
+    state_cache.forget([run.directory.name])
     return job_id
 
 

@@ -191,7 +191,7 @@ def test_rebuilding_searches_the_run_roots_of_all_sites(five_jobs, isolated_home
 def test_index_links_without_a_job_id_are_read(five_jobs):
     for entry in run_index.list_entries():
         link = paths.run_index_folder() / entry.link
-        link.rename(link.with_name(f"{entry.created_ns}-{entry.directory_name}"))
+        link.rename(link.with_name(f"{entry.submitted_ns}-{entry.directory_name}"))
     assert {entry.job_id for entry in run_index.list_entries()} == {None}
     assert ids("12-14") == [14, 13, 12]
     rebuild.rebuild_index()
