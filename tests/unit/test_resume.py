@@ -2,14 +2,16 @@
 
 import json
 import shutil
+import time
 
 import pytest
 from submitit.core.core import PicklingExecutor
 
 import hpcrun
 from hpcrun import paths
-from hpcrun.jobs import rebuild, run_selection, state_cache, sweep_tasks
+from hpcrun.jobs import inferred_state, rebuild, run_selection, state_cache, sweep_tasks
 from hpcrun.jobs.runs import Run
+from hpcrun.schedulers import resuming
 
 PENDING = ("PENDING", "Priority", "", "0:00", "1:00")
 TIMED_OUT = "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1"
@@ -177,3 +179,20 @@ def test_a_run_that_ended_long_ago_and_was_resumed_is_queried_again(fake_slurm, 
     fake_slurm.set_queue(("12", *PENDING))
     row = json.loads(cli("status", "9", "--json")[1])
     assert (row["job_id"], row["state"]) == ("12", "PENDING")
+
+
+def test_a_job_whose_epilog_runs_has_ended_but_cannot_be_resumed_yet(fake_slurm, cli, failed_run, monkeypatch):
+    record = {"exit_code": 143, "reason": "stopped by SIGTERM", "started": 10, "ended": 75}
+    (failed_run.directory / "exit.json").write_text(json.dumps(record))
+    fake_slurm.set_queue((9, "COMPLETING", "None", "n1", "0:09", "1:00"))
+    row = json.loads(cli("status", "9", "--json")[1])
+    assert (row["state"], row["reason"]) == ("COMPLETING", inferred_state.EPILOG_REASON)
+    code, _, err = cli("cancel", "9")
+    assert (code, f"is cancelled: {inferred_state.EPILOG_REASON}" in err) == (0, True), err
+    assert fake_slurm.calls("scancel") == ["9"]
+    monkeypatch.setattr(resuming, "EPILOG_SECONDS", 0)
+    code, _, err = cli("resume", "9")
+    assert (code, "cannot be resumed yet: its ranks have ended" in err, "try again in some" in err) == (2, True, True)
+    monkeypatch.setattr(resuming, "EPILOG_SECONDS", 100)
+    monkeypatch.setattr(time, "sleep", lambda _: fake_slurm.set_queue())
+    assert cli("resume", "9")[0] == 0
