@@ -270,6 +270,8 @@ def _no_match_error(word: str, entries: list[Entry], missing_runs: list[Run]) ->
             else f"{len(missing_runs)} run directories of {word} are"
         )
         return MissingRunError(f"{subject} gone: {missing_runs[0].directory}", missing_runs)
+    if word == "last":
+        return HpcrunError("none of your runs was submitted", hint="hpcrun submit lenet5 --wait submits one")
     if is_wildcard(word):
         return HpcrunError(f"no run's name matches {word!r}", hint=SELECTION_HINT)
     if ids.split_site_and_ids(word) and not word.isdigit():

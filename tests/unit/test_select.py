@@ -151,6 +151,14 @@ def test_a_directory_removed_by_hand_is_reported(five_jobs):
     assert run_selection.select_one("a").job_id == "5"
 
 
+def test_without_a_submitted_run_there_is_no_last_job(fake_slurm):
+    fake_slurm.replace_command("sbatch", "exit 1")
+    with pytest.raises(HpcrunError, match="sbatch refused"):
+        fake_slurm.submit("refused")
+    with pytest.raises(HpcrunError, match="none of your runs was submitted"):
+        run_selection.select_one("last")
+
+
 def test_a_refused_submission_is_not_the_last_job(fake_slurm, five_jobs):
     fake_slurm.replace_command("sbatch", "exit 1")
     with pytest.raises(HpcrunError, match="sbatch refused"):

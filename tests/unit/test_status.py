@@ -395,6 +395,8 @@ def test_cancelling_several_jobs_needs_confirmation(cli, fake_slurm):
     assert cli("cancel", "1-2")[0] == cli("cancel", "1", "2")[0] == 0  # named one by one
     code, _, err = cli("cancel", "1", "4", "--state", "completed")
     assert (code, "has ended already: COMPLETED" in err) == (1, True)
+    code, _, err = cli("cancel", "1", "4")
+    assert (code, "job 4 (old) has ended already: COMPLETED\n" in err) == (0, True), err
     assert cli("cancel")[0] == 2
 
 
