@@ -154,11 +154,13 @@ class SchedulerConformance:
         assert (early.returncode, "only a job that has ended can be resumed" in early.stderr) == (2, True)
         assert user.hpcrun("cancel", submission["run_dir"]).returncode == 0
         self.wait_for_state(user, submission, "CANCELLED")
+        self.submit(user, "true")
         resumed = user.hpcrun("resume", submission["run_dir"], "--json")
         if not self.resumes:
             assert (resumed.returncode, "HINT: type " in resumed.stderr) == (2, True)
             return
         assert resumed.returncode == 0, resumed.stderr
+        assert user.json("status", "last")["run_dir"] == submission["run_dir"]
         row = self.wait_for_state(user, submission, "COMPLETED")
         assert row["job_id"] == json.loads(resumed.stdout)["job_id"] != submission["job_id"]
         for job_id in (row["job_id"], submission["job_id"]):

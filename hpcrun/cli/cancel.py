@@ -4,7 +4,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,11 +89,36 @@ def cancel(
                 ),
             ]
         )
+    if are_runs_named:
+        _report_ended(matching_rows, {_submission_folder(row) for row in selected_rows})
     for run in jobs_without_directory:
         run.scheduler.cancel(run)
         output.message(f"job {run.job_id} is being cancelled; its run directory {run.directory} is gone")
     if selected_rows:
         cancel_runs([Run(Path(row.run_dir)) for row in selected_rows])
+
+
+def _submission_folder(row: "StatusRow") -> Path:
+    """Return the run directory; that of the sweep for a task of a sweep."""
+    from hpcrun.jobs.runs import Run
+
+    run = Run(Path(row.run_dir))
+    return (run.sweep or run).directory
+
+
+def _report_ended(rows: "Sequence[StatusRow]", cancelled_folders: Collection[Path]) -> None:
+    """Print which jobs have ended already, without the ended tasks of sweeps that are cancelled."""
+    ended_rows: dict[Path, list[StatusRow]] = {}
+    for row in rows:
+        if row.finished and (folder := _submission_folder(row)) not in cancelled_folders:
+            ended_rows.setdefault(folder, []).append(row)
+    for group in ended_rows.values():
+        row = group[0]
+        output.message(
+            f"job {row.job_id or row.run_dir} ({row.name}) has ended already: {row.state}"
+            if len(group) == 1
+            else f"{len(group)} tasks of {row.name} have ended already"
+        )
 
 
 def _nothing_to_cancel_error(rows: "Sequence[StatusRow]") -> HpcrunError:

@@ -13,6 +13,7 @@ from hpcrun.cli.result import show_results
 from hpcrun.jobs.logs import POLL_SECONDS, UNKNOWN_JOB_TIMEOUT_SECONDS
 from hpcrun.jobs.poll_backoff import PollBackoff
 from hpcrun.jobs.run_secrets import masked_result
+from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import describe_state
 from hpcrun.schedulers.stopping import stop
 from hpcrun.sweep import format_values
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
 
 EXIT_RECORD_SECONDS = 1.0
@@ -89,7 +89,7 @@ def poll_until_all_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State
             time.sleep(POLL_SECONDS)
             yield previous_states, []
             continue
-        queried, now = schedulers.query_states(tasks), time.monotonic()
+        queried, now = _query_states(tasks), time.monotonic()
         states = {task: queried[task] for task in tasks}
         changed_tasks = [
             task for task in tasks if task not in previous_states or previous_states[task].name != states[task].name
@@ -104,6 +104,18 @@ def poll_until_all_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State
         if all(state.finished or task in lost_tasks for task, state in states.items()):
             return
         previous_states = states
+
+
+def _query_states(tasks: Sequence[Run]) -> dict[Run, State]:
+    """Return the states of tasks; a task that submitted itself again has a new job id, also during the query."""
+    for task in tasks:
+        if (current_task := Run(task.directory)).job_id:
+            task.__dict__["submission"] = current_task.submission
+    states = schedulers.query_states(tasks)
+    has_outdated_state = any(
+        states[task].finished and Run(task.directory).job_id not in {task.job_id, None} for task in tasks
+    )
+    return _query_states(tasks) if has_outdated_state else states
 
 
 def _has_ended(task: Run) -> bool:

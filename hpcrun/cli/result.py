@@ -55,8 +55,10 @@ def _no_result_error(run: "Run") -> HpcrunError:
     elif record:
         reason = f"it ended: {record.reason}"
     else:
-        reason = "it has not ended" if run.job_id else "it was never submitted"
-    message = f"job {run.job_id or '-'} ({run.name}) has no result; {reason}"
+        reason = "it has not ended" if run.job_id or run.start_by_hand else "it was never submitted"
+    job_id = run.job_id or (run.start_by_hand.job_id if run.start_by_hand else "")
+    subject = f"job {job_id} ({run.name})" if job_id else str(run.directory)
+    message = f"{subject} has no result; {reason}"
     hint = f"hpcrun logs {run.job_id or run.directory}"
     if record and not fault:
         hint = f"hpcrun why {run.job_id or run.directory}" if record.exit_code else WRITE_RESULT

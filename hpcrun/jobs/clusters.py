@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hpcrun.errors import HpcrunError
 from hpcrun.frozen import frozen
+from hpcrun.jobs.progress_text import format_time
+from hpcrun.jobs.states import describe_state, state_from_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -41,13 +43,15 @@ class IdMatch:
         job_id: The id as the user types it.
         runs: The run, or the tasks of the sweep.
         missing_runs: Tasks of the same sweep whose directories were removed.
-        created: The creation time of the run, in s since 1970.
+        assigned: The time at which the run got the id, in s since 1970.
+        submitted: The time of the run's last submission, in s since 1970.
     """
 
     job_id: str
     runs: tuple[Run, ...]
     missing_runs: tuple[Run, ...]
-    created: float
+    assigned: float
+    submitted: float
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -64,9 +68,24 @@ class AmbiguousError(HpcrunError):
 
     def __init__(self, matches: Sequence[IdMatch]) -> None:
         names = list(format_unambiguous_ids(matches))
-        descriptions = ", ".join(f"{name} ({match.runs[0].name})" for name, match in zip(names, matches, strict=True))
-        hint = f"name one of them: {names[0]}; or set HPCRUN_SITE or SLURM_CONF"
+        descriptions = "; ".join(f"{name} ({_describe(match)})" for name, match in zip(names, matches, strict=True))
+        has_equal_sites = len({match.cluster.site for match in matches}) == 1
+        hint = (
+            f"name one of them: {names[0]}; or set {'SLURM_CONF' if has_equal_sites else 'HPCRUN_SITE or SLURM_CONF'}"
+        )
         super().__init__(f"there are {len(matches)} jobs {matches[0].job_id}: {descriptions}", hint=hint)
+
+
+def _describe(match: IdMatch) -> str:
+    """Return what distinguishes a submission from another with the same id: name, cluster, time and recorded end."""
+    run, cluster = match.runs[0], match.cluster
+    parts = [run.name, f"site {cluster.site}" if cluster.site else "", cluster.slurm_conf]
+    parts.append(f"submitted {format_time(run.submission.submitted or match.submitted)}")
+    if len(match.runs) > 1:
+        parts.append(f"{len(match.runs)} tasks")
+    elif record := run.end_record():
+        parts.append(describe_state(state_from_record(record).name))
+    return ", ".join(filter(None, parts))
 
 
 def recorded_cluster(run: Run) -> Cluster:

@@ -86,8 +86,11 @@ def _resolve_job_id(job: str, slurm_conf: str | None) -> str:
     if resubmits_itself or runs[0].spec.memory_retries:
         problem = "resubmits itself under another id, and Slurm knows only its current id"
         raise HpcrunError(f"--dependency: {runs[0].name} {problem}", hint=f"use that id: {runs[0].job_id}")
-    job_id = runs[0].job_id
-    return f"{job_id.partition('_')[0] if len(runs) > 1 else job_id}{plus}{minutes}"
+    job_ids = [str(run.job_id) for run in runs]
+    array_ids = list(dict.fromkeys(job_id.partition("_")[0] for job_id in job_ids))
+    if len(runs) > 1 and len(array_ids) == 1:  # resumed tasks are in arrays of their own
+        job_ids = array_ids
+    return ":".join(f"{job_id}{plus}{minutes}" for job_id in job_ids)
 
 
 def _is_on_other_cluster(run: Run, slurm_conf: str | None) -> bool:

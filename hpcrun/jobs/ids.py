@@ -36,7 +36,7 @@ def split_site_and_ids(argument: str) -> tuple[str | None, str] | None:
 def find_by_id(
     word: str, entries: Sequence[Entry], missing_runs: list[Run], purpose: Purpose
 ) -> list[tuple[Run, float]]:
-    """Return the runs with given job ids, the newest first, each with its creation time in s since 1970.
+    """Return the runs with given job ids, the newest first, each with its submission time in s since 1970.
 
     A single id selects one job or sweep per cluster that assigned it; a range selects all jobs in the range.
 
@@ -53,17 +53,15 @@ def find_by_id(
     site, ids = split_site_and_ids(word) or (None, "")
     ranges = [_parse_range(part) for part in ids.split(",")]
     single_id = ids if JOB_ID.fullmatch(ids) else None
-    existing_jobs, removed_jobs = _group_by_job(
-        (entry for entry in entries if _is_in_ranges(read_job_id(entry), ranges)), single_id
-    )
+    existing_jobs, removed_jobs = _group_by_job(_match_job_ids(entries, ranges), single_id)
     if single_id:
         matches = clusters.filter_by_cluster(
-            existing_jobs, site, lambda: _group_by_job(_find_resubmitted_entries(ids, entries), single_id)[0]
+            existing_jobs, site, lambda: _group_by_job(_match_recorded_ids(entries, ranges), single_id)[0]
         )
         matches = clusters.newest_per_cluster(matches)
         missing_runs += [] if matches else [run for match in removed_jobs for run in match.runs]
     else:
-        _require_all_ids(ids, entries, [*existing_jobs, *removed_jobs])
+        existing_jobs += _find_other_ids(ids, entries, [*existing_jobs, *removed_jobs])
         groups = groupby(sorted(existing_jobs, key=lambda match: match.job_id), key=lambda match: match.job_id)
         matches = [match for _, group in groups for match in clusters.filter_by_cluster(list(group), site)]
         missing_runs += [run for match in removed_jobs for run in match.runs]
@@ -71,14 +69,14 @@ def find_by_id(
     newer_removed = [
         match
         for match in removed_jobs
-        if single_id and matches and not clusters.cluster_filter(site) and match.created > matches[0].created
+        if single_id and matches and not clusters.cluster_filter(site) and match.assigned > matches[0].assigned
     ]
     if purpose != "list":
         clusters.require_unambiguous([*matches, *newer_removed])
     if purpose == "modify" and not site:
         clusters.require_selected_cluster(matches)
     missing_runs += [run for match in matches for run in match.missing_runs]
-    return [(run, match.created) for match in matches for run in match.runs]
+    return [(run, match.submitted) for match in matches for run in match.runs]
 
 
 def read_job_id(entry: Entry) -> str | None:
@@ -91,43 +89,81 @@ def read_job_id(entry: Entry) -> str | None:
         return None
 
 
-def _group_by_job(entries: Iterable[Entry], single_id: str | None) -> tuple[list[IdMatch], list[IdMatch]]:
+def _match_job_ids(entries: Iterable[Entry], ranges: Sequence[IdRange]) -> Iterator[tuple[Entry, str]]:
+    """Yield the entries with job ids in given ranges, also ids from before the run was resumed, with each such id."""
+    for entry in entries:
+        job_ids = entry.job_ids or [read_job_id(entry) or ""]
+        yield from ((entry, job_id) for job_id in job_ids if _is_in_ranges(job_id, ranges))
+
+
+def _match_recorded_ids(entries: Iterable[Entry], ranges: Sequence[IdRange]) -> Iterator[tuple[Entry, str]]:
+    """Do the same with the ids in the runs' files: the index lacks the ids of jobs that submitted themselves again."""
+    for entry in entries:
+        with suppress(FileNotFoundError):
+            yield from ((entry, one) for one in Run(entry.directory).job_ids() if _is_in_ranges(one, ranges))
+
+
+def _group_by_job(
+    entries_and_ids: Iterable[tuple[Entry, str]], single_id: str | None
+) -> tuple[list[IdMatch], list[IdMatch]]:
     """Group index entries by job, the newest first; return the jobs with a run directory and the jobs without one.
 
     Args:
-        entries: The index entries.
+        entries_and_ids: The index entries, each with the id that the user selected.
         single_id: The id as the user typed it, if the user typed a single one.
     """
-    groups: dict[tuple[str, str], list[tuple[Entry, Run]]] = {}
-    for entry in entries:
-        job_number = (read_job_id(entry) or "").partition("_")[0]
+    groups: dict[tuple[str, str], dict[Run, tuple[float, float]]] = {}
+    for entry, job_id in entries_and_ids:
+        job_number = job_id.partition("_")[0]
         with suppress(FileNotFoundError):
             run = Run(directory) if (directory := entry.directory).is_dir() else Run.from_index_entry(entry)
-            groups.setdefault((job_number, entry.sweep or entry.directory_name), []).append((entry, run))
+            members = groups.setdefault((job_number, entry.sweep or entry.directory_name), {})
+            members[run] = _assignment_time(job_id, entry, run), entry.submitted_ns / 1e9
     existing_jobs: list[IdMatch] = []
     removed_jobs: list[IdMatch] = []
     for (job_number, _), members in groups.items():
-        existing_runs = tuple(run for _, run in members if run.directory.is_dir())
+        existing_runs = tuple(run for run in members if run.directory.is_dir())
         existing_set = set(existing_runs)
-        missing_runs = tuple(run for _, run in members if run not in existing_set)
+        missing_runs = tuple(run for run in members if run not in existing_set)
         match = IdMatch(
             single_id or job_number,
             existing_runs or missing_runs,
             missing_runs if existing_runs else (),
-            members[0][0].created_ns / 1e9,
+            *map(max, zip(*members.values(), strict=True)),
         )
         (existing_jobs if existing_runs else removed_jobs).append(match)
-    return existing_jobs, removed_jobs
+    return sorted(existing_jobs, key=lambda match: -match.assigned), removed_jobs
 
 
-def _require_all_ids(ids: str, entries: Sequence[Entry], matches: Sequence[IdMatch]) -> None:
-    """Require that each single id in a list belongs to a job; a range may have gaps."""
+def _assignment_time(job_id: str, entry: Entry, run: Run) -> float:
+    """Return the time in s since 1970 at which a run got a job id; for an id from before it was resumed, its creation.
+
+    A cluster that was set up again assigns the same ids again: the id selects the job that got it last.
+    """
+    with suppress(OSError):
+        if job_id != entry.job_id:
+            return (run.directory / "job.json").stat().st_mtime
+    return entry.submitted_ns / 1e9
+
+
+def _find_other_ids(ids: str, entries: Sequence[Entry], matches: Sequence[IdMatch]) -> list[IdMatch]:
+    """Return the jobs with ids that only the runs' files have, for the single ids of a list; a range may have gaps.
+
+    Raises:
+        HpcrunError: An id belongs to no job, and others do.
+    """
     known_ids = {match.job_id for match in matches}
     parts = ids.split(",")
-    unknown_id = next((part for part in parts if part.isdigit() and str(int(part)) not in known_ids), None)
-    if unknown_id and known_ids and not any(_find_resubmitted_entries(unknown_id, entries)):
+    unknown_ids = [part for part in parts if part.isdigit() and str(int(part)) not in known_ids]
+    if not unknown_ids:
+        return []
+    found = _group_by_job(_match_recorded_ids(entries, [_parse_range(part) for part in unknown_ids]), None)[0]
+    known_ids |= {match.job_id for match in found}
+    unknown_id = next((part for part in unknown_ids if str(int(part)) not in known_ids), None)
+    if unknown_id and known_ids:
         hint = f"give {','.join(part for part in parts if part != unknown_id)}; hpcrun status lists your jobs"
         raise HpcrunError(f"there is no job {unknown_id} among your runs", hint=hint)
+    return found
 
 
 def _parse_range(text: str) -> IdRange:
@@ -138,15 +174,7 @@ def _parse_range(text: str) -> IdRange:
     return (int(job), -1), (int(last_number or job), inf)
 
 
-def _is_in_ranges(job_id: str | None, ranges: Sequence[IdRange]) -> bool:
-    match = JOB_ID.fullmatch(job_id or "")
+def _is_in_ranges(job_id: str, ranges: Sequence[IdRange]) -> bool:
+    match = JOB_ID.fullmatch(job_id)
     key = (float(match["job"]), float(match["task"] or -1)) if match else (-1.0, -1.0)
     return any(minimum <= key <= maximum for minimum, maximum in ranges)
-
-
-def _find_resubmitted_entries(job_id: str, entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yield the entries of runs that had a job id before they were resubmitted under another id."""
-    for entry in entries:
-        with suppress(FileNotFoundError):
-            if job_id in Run(entry.directory).job_ids():
-                yield entry

@@ -30,6 +30,9 @@ _STATE_OF_CAUSE = {"TIME LIMIT": "TIMEOUT", "NODE FAILURE": "NODE_FAIL", "PREEMP
 PROLOG_REASON = "Slurm prepares its nodes (Prolog)"
 """The reason shown for a job that Slurm has started, but whose script has not started yet."""
 
+EPILOG_REASON = "its ranks have ended; Slurm still cleans up its nodes (Epilog)"
+"""The reason shown for a job whose script has ended, but that Slurm does not report as ended yet."""
+
 _FILES_OF_STARTED_JOBS = ("starts.jsonl", "exit.json", "metrics.jsonl", "heartbeats")
 
 CLOCK_TOLERANCE_SECONDS = 60
@@ -46,6 +49,17 @@ def is_starting(run: Run, state: State) -> bool:
     if state.name != "RUNNING" or not (run.job_id and run.scheduler.uses_slurm):
         return False
     return not (run.log_job_id or any((run.directory / name).exists() for name in _FILES_OF_STARTED_JOBS))
+
+
+def is_in_epilog(run: Run, state: State | None) -> bool:
+    """Return whether a job is COMPLETING, although its script has ended: Slurm runs its Epilog first.
+
+    Args:
+        run: The run.
+        state: The job's state in Slurm.
+    """
+    record = run.end_record() if state and state.name == "COMPLETING" else None
+    return bool(record and not record.requeued)
 
 
 def infer_state(run: Run, record: ExitRecord | None) -> State | None:

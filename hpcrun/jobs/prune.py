@@ -192,8 +192,7 @@ def remove_from_index(directories: Iterable[Path]) -> None:
         with suppress(FileNotFoundError):
             if names.get(entry.directory_name) == entry.directory:
                 run_index.remove_entry(entry)
-    for cache in ("ended", "last"):
-        state_cache.update_cache(cache, {}, dropped_names=names)
+    state_cache.forget(names)
 
 
 def _list_children(directory: Path) -> Iterator[os.DirEntry[str]]:

@@ -55,7 +55,7 @@ def rebuild_index(find_active: Callable[[Sequence[Run]], Collection[Run]] = lamb
             known_directories.add(run.directory.resolve())
             creation_time = run.submission.submitted or (run.directory / "job.json").stat().st_mtime
             with suppress(FileExistsError):  # another process has added the run
-                run_index.add_entry(run.directory, int(creation_time * 1e9) - number, run.job_id)
+                run_index.add_entry(run.directory, int(creation_time * 1e9) - number, run.job_ids())
                 added_count += 1
     state_cache.clear_cache()
     return added_count, removed_count

@@ -30,6 +30,7 @@ class Submission:
         allocation: The id of the Slurm job in whose allocation a local job was started.
         slurm_conf: SLURM_CONF in the environment of the submission.
         command: The sbatch command line.
+        earlier_job_ids: The ids of the run's earlier jobs, if the run was resumed.
         cancelled: The time at which the job was cancelled before its script started, in s since 1970; None if it was
             not cancelled.
     """
@@ -41,6 +42,7 @@ class Submission:
     allocation: str | None = None
     slurm_conf: str = ""
     command: Sequence[str] = ()
+    earlier_job_ids: Sequence[str] = ()
     cancelled: Time | None = None
 
 

@@ -17,7 +17,7 @@ from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import STATE_CODES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from hpcrun.jobs.clusters import Purpose
     from hpcrun.jobs.run_index import Entry
@@ -74,22 +74,27 @@ def select_runs(
         raise HpcrunError("no job was named", hint=SELECTION_HINT)
     entries = run_index.list_entries()
     removed_runs: list[Run] = []
-    creation_times: dict[Run, float] = {}
+    submission_times: dict[Run, float] = {}
     missing_error: MissingRunError | None = None
     for word in words or (["all"] if entries else []):
         try:
-            creation_times |= dict(_match_word(word, entries, removed_runs, purpose))
+            submission_times |= dict(_match_word(word, entries, removed_runs, purpose))
         except MissingRunError as error:
             missing_error = missing_error or error
-    if missing_error and not creation_times:
+    if missing_error and not submission_times:
         raise missing_error
     if missing_runs is not None:
         missing_runs += removed_runs
-    return [
-        run
-        for run, creation_time in sorted(creation_times.items(), key=lambda item: -item[1])
-        if since is None or creation_time >= since
-    ]
+    return [run for run in _sort_by_time(submission_times) if since is None or submission_times[run] >= since]
+
+
+def _sort_by_time(submission_times: Mapping[Run, float]) -> list[Run]:
+    """Return runs, the newest first; the tasks of a sweep stay together in order, also if one of them was resumed."""
+    folders = {run: (run.sweep or run).directory for run in submission_times}
+    newest_times: dict[Path, float] = {}
+    for run, submission_time in submission_times.items():
+        newest_times[folders[run]] = max(submission_time, newest_times.get(folders[run], 0.0))
+    return sorted(submission_times, key=lambda run: (-newest_times[folders[run]], run.task_number or 0))
 
 
 def select_in_order(words: Sequence[str]) -> list[Run]:
@@ -179,7 +184,7 @@ def parse_time(time_text: str) -> float:
 def _match_word(
     word: str, entries: list[Entry], missing_runs: list[Run], purpose: Purpose
 ) -> Iterator[tuple[Run, float]]:
-    """Yield the runs that match an argument, with their creation times; append removed runs to `missing_runs`."""
+    """Yield the runs that match an argument, with their submission times; append removed runs to `missing_runs`."""
     if directory := _parse_directory(word):
         creation_time = directory.stat().st_mtime
         tasks = [task for task in Run(directory).tasks if task.directory.is_dir()]
@@ -210,7 +215,7 @@ def _match_name(word: str, entries: list[Entry], missing_runs: list[Run]) -> Ite
             continue
         if directory.is_dir():
             first_match = entry
-            yield Run(directory), entry.created_ns / 1e9
+            yield Run(directory), entry.submitted_ns / 1e9
         else:
             missing_runs.append(Run.from_index_entry(entry))
         if first_match and selects_one_run(word) and not first_match.sweep:
@@ -265,6 +270,8 @@ def _no_match_error(word: str, entries: list[Entry], missing_runs: list[Run]) ->
             else f"{len(missing_runs)} run directories of {word} are"
         )
         return MissingRunError(f"{subject} gone: {missing_runs[0].directory}", missing_runs)
+    if word == "last":
+        return HpcrunError("none of your runs was submitted", hint="hpcrun submit lenet5 --wait submits one")
     if is_wildcard(word):
         return HpcrunError(f"no run's name matches {word!r}", hint=SELECTION_HINT)
     if ids.split_site_and_ids(word) and not word.isdigit():

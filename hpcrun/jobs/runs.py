@@ -45,7 +45,7 @@ class Run:
         if entry.job_id:
             folder = run.directory.parent if entry.sweep else run.directory
             script = f"{folder}/job.sh"
-            run.__dict__["submission"] = Submission(entry.job_id, entry.created_ns / 1e9, "", command=[script])
+            run.__dict__["submission"] = Submission(entry.job_id, entry.submitted_ns / 1e9, "", command=[script])
         return run
 
     @cached_property
@@ -224,8 +224,9 @@ class Run:
         return len(self.starts())
 
     def job_ids(self) -> list[str]:
-        """Return the ids of the run's jobs: several if the script was submitted again."""
-        ids = [*(start.job_id for start in self.starts()), self.submission.job_id]
+        """Return the ids of the run's jobs: several if the script was submitted again, or if the run was resumed."""
+        started_ids = [start.job_id for start in self.starts()]
+        ids = [*self.submission.earlier_job_ids, *started_ids, self.submission.job_id]
         return list(dict.fromkeys(filter(None, ids)))
 
     def slurm_ids(self) -> list[str]:

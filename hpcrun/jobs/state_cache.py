@@ -75,6 +75,17 @@ def update_cache(name: str, entries: Mapping[str, JsonObject], dropped_names: It
             )
 
 
+def forget(names: Iterable[str]) -> None:
+    """Remove runs from the cache files.
+
+    Args:
+        names: The names of the run directories.
+    """
+    dropped_names = list(names)
+    for cache in ("ended", "last"):
+        update_cache(cache, {}, dropped_names=dropped_names)
+
+
 def clear_cache() -> None:
     """Remove the cache files."""
     for name in ("ended", "last"):

@@ -293,4 +293,6 @@ def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | N
 def _explain_state(run: Run, state: State) -> str:
     if state.name == "COMPLETED" and (warning := world_warning.read_warning(run)):
         return warning
+    if inferred_state.is_in_epilog(run, state):
+        return inferred_state.EPILOG_REASON
     return state.reason or (inferred_state.PROLOG_REASON if inferred_state.is_starting(run, state) else "")

@@ -45,8 +45,10 @@ def format_task_ids(tasks: Sequence[Run]) -> str:
     if sweep and len(tasks) == len(sweep.tasks):
         return sweep.job_id or sweep.directory.name
     ranges = []
-    for _, consecutive in groupby(enumerate(tasks), key=lambda item: (item[1].task_number or 0) - item[0]):
-        ids = [task.job_id or task.directory.name for _, task in consecutive]
+    # a resumed task belongs to another array than its neighbours
+    numbered_tasks = [(position, task, (task.job_id or "").partition("_")[0]) for position, task in enumerate(tasks)]
+    for _, consecutive in groupby(numbered_tasks, key=lambda item: (item[2], (item[1].task_number or 0) - item[0])):
+        ids = [task.job_id or task.directory.name for _, task, _ in consecutive]
         is_array = len(ids) > 1 and re.fullmatch(r"\d+_\d+", ids[0])  # on site local, the id of a task is a process id
         ranges += [f"{ids[0]}-{ids[-1].rpartition('_')[2]}"] if is_array else ids
     return ",".join(ranges)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import record_trust
+from hpcrun.jobs import inferred_state, record_trust, run_index, state_cache
+
+EPILOG_SECONDS = 15.0
+"""Maximum time in seconds to wait for the Epilog of a job that is to be resumed."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def find_resumable_runs(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs that can be resumed: stopped and failed runs.
+    """Return the runs that can be resumed: stopped and failed runs; wait shortly for the Epilog of their jobs.
 
     Args:
         runs: A single run, or the tasks of a sweep.
@@ -23,7 +27,11 @@ def find_resumable_runs(runs: Sequence[Run]) -> list[Run]:
     Raises:
         HpcrunError: None of the runs can be resumed; the message contains the reason.
     """
+    deadline = time.monotonic() + EPILOG_SECONDS
     states = schedulers.query_states(runs)
+    while any(inferred_state.is_in_epilog(*item) for item in states.items()) and time.monotonic() < deadline:
+        time.sleep(runs[0].poll_seconds)
+        states = schedulers.query_states(runs)
     resumable_runs = [run for run in runs if run in states and states[run].finished and states[run].name != "COMPLETED"]
     if resumable_runs:
         return resumable_runs
@@ -33,6 +41,9 @@ def find_resumable_runs(runs: Sequence[Run]) -> list[Run]:
         raise HpcrunError(f"{first_run.directory} was never submitted", hint=f"hpcrun resubmit {first_run.directory}")
     if states[first_run].name == "COMPLETED":
         raise HpcrunError(f"{job_text} has completed", hint=f"hpcrun resubmit {first_run.job_id} runs it again")
+    if inferred_state.is_in_epilog(first_run, states[first_run]):
+        hint = f"try again in some seconds; hpcrun status {first_run.job_id} shows when Slurm has finished"
+        raise HpcrunError(f"{job_text} cannot be resumed yet: {inferred_state.EPILOG_REASON}", hint=hint)
     hint = f"hpcrun status {first_run.job_id} shows its state; hpcrun cancel {first_run.job_id} stops it"
     raise HpcrunError(f"{job_text} is {states[first_run].name}: only a job that has ended can be resumed", hint=hint)
 
@@ -52,6 +63,8 @@ def resume(run: Run) -> str:
     record_trust.require_trusted(run)
     record_trust.require_trusted_script(run)
     job_id: str = schedulers.submit(run).job_id
+    run_index.record_job_ids({run.directory: job_id})  # also if the script itself has recorded its id
+    state_cache.forget([run.directory.name])
     return job_id
 
 

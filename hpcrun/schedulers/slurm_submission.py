@@ -93,6 +93,7 @@ def record_submission(run: Run, job_id: str) -> None:
             {run: job_id, **tasks},
             command=submission_command(run),
             **({"slurm_conf": shell_conf} if shell_conf else {}),
+            **({"earlier_job_ids": run.job_ids()} if run.job_id else {}),
         )
     except OSError as error:  # without a record, no command would find the job
         is_cancelled = SlurmClient(conf).request(["scancel", job_id]).code == 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import record_trust
+from hpcrun.jobs.inferred_state import EPILOG_REASON, is_in_epilog
 from hpcrun.jobs.poll_backoff import PollBackoff
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.submission_records import write_cancellation
@@ -78,7 +79,9 @@ def stop(
     states = query_states([job.run for job in stopped_jobs])
     _cancel_jobs_without_ranks([job for job in stopped_jobs if not job.finished and _has_no_ranks(states.get(job.run))])
     for job in stopped_jobs:
-        if not job.finished:
+        if not job.finished and is_in_epilog(job.run, states.get(job.run)):
+            _cancel([job], EPILOG_REASON)
+        elif not job.finished:
             _request_stop(job)
     start = time.monotonic()
     must_kill = False

@@ -111,7 +111,7 @@ hpcrun_retry_with_more_memory() {
 hpcrun_submit_again() {  # MAXIMUM TEXT: submit this job again; the maximum number of times and a text are for the message
   hpcrun_script=$0 hpcrun_logs=()
   if [ -e "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out" ]; then  # a script that was submitted by hand has no such log
-    hpcrun_script=$HPCRUN_RUN_DIR/job.sh
+    hpcrun_script=$hpcrun_run/job.sh  # the tasks of a sweep have one script, by which hpcrun recognizes their jobs
     hpcrun_logs=("--output=$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out" "--error=$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err")
     if [ ! -O "$hpcrun_script" ] || [ -n "$(command find -L "$hpcrun_script" -perm /022 2>&1)" ]; then
       hpcrun_reason+="; not submitted again: others can write $hpcrun_script"

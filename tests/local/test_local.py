@@ -56,6 +56,8 @@ def test_script_started_by_hand_has_logs_and_a_state(cli, tmp_path):
     row = json.loads(cli("status", "--json", directory)[1])
     assert (row["state"], row["nodes"], row["exit_code"]) == ("COMPLETED", os.uname().nodename, 0)
     assert row["reason"].startswith("started by hand, as job ")
+    job_id = row["reason"].removeprefix("started by hand, as job ")
+    assert f"job {job_id} ({row['name']}) has no result; it ended: completed" in cli("result", directory)[2]
     again = subprocess.run(["bash", tmp_path / "by-hand.sh"], env={**os.environ, "CODE": "3"}, check=False)
     assert again.returncode == 3
     assert json.loads(cli("status", "--json", directory)[1])["state"] == "FAILED"

@@ -133,6 +133,18 @@ def test_a_job_that_must_not_requeue_submits_its_script_again(job):
     assert links == {"8_0_log.out": "7_0_log.out", "8_0_log.err": "7_0_log.err", "7_0_result.pkl": "8_0_result.pkl"}
 
 
+def test_a_task_of_a_sweep_submits_the_script_of_the_sweep_again(job):
+    job.run /= "job.3"
+    job.run.mkdir()
+    (job.run.parent / "job.sh").touch(0o600)
+    (job.run / "job.sh").symlink_to("../job.sh")
+    (job.run / "5_3_0_log.out").touch(0o600)
+    array = {"HPCRUN_TASK": "3", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "3"}
+    job.fake("sbatch", "echo 8")
+    job.end("exit 140", environ=array, of_job="--sweep --max-requeue 1 --resubmit")
+    assert job.calls()[0].endswith(f" --array=3 {job.run.parent}/job.sh")  # by which hpcrun recognizes the job
+
+
 def test_a_script_that_others_can_write_is_not_submitted_again(job):
     job.submit()
     (job.run / "job.sh").chmod(0o620)

@@ -35,6 +35,17 @@ def test_names_are_replaced_by_job_ids(jobs, cli):
         assert line.replace("'", "") == f"#SBATCH --dependency={expected}"
 
 
+def test_a_dependency_on_a_resumed_sweep_names_its_tasks(fake_slurm, cli):
+    (fake_slurm.folder / "id").write_text("7")
+    tasks = hpcrun.submit(None, ["a.out"], site="slurm", sweep={"lr": [1, 2]})
+    fake_slurm.write_exit_record(tasks[1], code=1)
+    fake_slurm.set_queue()
+    (fake_slurm.folder / "id").write_text("9")
+    assert cli("resume", "7_1")[0] == 0
+    script = cli("submit", "--site", "slurm", "-d", "after:last+5", "--dry-run", "--", "true")[1]
+    assert "--dependency=after:7_0+5:9_1+5" in script
+
+
 INVALID = [
     ("lenet5", "--dependency=lenet5: expected TYPE:JOB"),
     ("aftrok:5", "did you mean afterok?"),

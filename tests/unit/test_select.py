@@ -151,6 +151,14 @@ def test_a_directory_removed_by_hand_is_reported(five_jobs):
     assert run_selection.select_one("a").job_id == "5"
 
 
+def test_without_a_submitted_run_there_is_no_last_job(fake_slurm):
+    fake_slurm.replace_command("sbatch", "exit 1")
+    with pytest.raises(HpcrunError, match="sbatch refused"):
+        fake_slurm.submit("refused")
+    with pytest.raises(HpcrunError, match="none of your runs was submitted"):
+        run_selection.select_one("last")
+
+
 def test_a_refused_submission_is_not_the_last_job(fake_slurm, five_jobs):
     fake_slurm.replace_command("sbatch", "exit 1")
     with pytest.raises(HpcrunError, match="sbatch refused"):
@@ -191,7 +199,7 @@ def test_rebuilding_searches_the_run_roots_of_all_sites(five_jobs, isolated_home
 def test_index_links_without_a_job_id_are_read(five_jobs):
     for entry in run_index.list_entries():
         link = paths.run_index_folder() / entry.link
-        link.rename(link.with_name(f"{entry.created_ns}-{entry.directory_name}"))
+        link.rename(link.with_name(f"{entry.submitted_ns}-{entry.directory_name}"))
     assert {entry.job_id for entry in run_index.list_entries()} == {None}
     assert ids("12-14") == [14, 13, 12]
     rebuild.rebuild_index()

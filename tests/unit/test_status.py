@@ -395,6 +395,8 @@ def test_cancelling_several_jobs_needs_confirmation(cli, fake_slurm):
     assert cli("cancel", "1-2")[0] == cli("cancel", "1", "2")[0] == 0  # named one by one
     code, _, err = cli("cancel", "1", "4", "--state", "completed")
     assert (code, "has ended already: COMPLETED" in err) == (1, True)
+    code, _, err = cli("cancel", "1", "4")
+    assert (code, "job 4 (old) has ended already: COMPLETED\n" in err) == (0, True), err
     assert cli("cancel")[0] == 2
 
 
@@ -526,6 +528,22 @@ def test_resubmitted_run_is_found_by_all_its_job_ids(cli, fake_slurm):
         row = json.loads(cli("status", word, "--json")[1])
         assert (row["job_id"], row["state"], row["starts"]) == ("9", "PENDING", 2)
     assert cli("status", "8")[0] == 2
+
+
+def test_jobs_with_one_id_are_told_apart_by_cluster_and_time(cli, fake_slurm, tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        (tmp_path / name).touch()
+        monkeypatch.setenv("SLURM_CONF", str(tmp_path / name))
+        run = fake_slurm.submit(job_id=2)
+    monkeypatch.delenv("SLURM_CONF")
+    fake_slurm.write_exit_record(run, code=1)
+    code, _, err = cli("logs", "2")
+    assert (code, f"HINT: name one of them: {run.directory}/; or set SLURM_CONF\n" in err) == (2, True), err
+    assert f"{run.directory}/ (a.out, site slurm, {tmp_path}/two, submitted {time.strftime('%Y-')}" in err
+    assert err.count(", failed)") == 1
+    assert len(json.loads(cli("status", "2", "--json")[1])) == 2
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "two"))
+    assert json.loads(cli("status", "2", "--json")[1])["run_dir"] == str(run.directory)
 
 
 def test_results_of_several_jobs_are_a_table(cli, fake_slurm):

@@ -385,6 +385,26 @@ def test_an_exit_record_is_detected_between_two_polls_of_slurm(array, fake_slurm
     assert len(fake_slurm.calls("squeue")) == 3
 
 
+def test_a_task_that_submitted_itself_again_is_followed_as_its_new_job(array, fake_slurm):
+    rows = [(f"7_{n}", "RUNNING", "None", "n1", "0:09", "1:00") for n in range(3)]
+    fake_slurm.set_queue(*rows)
+    following = poll_until_all_ended(sweep_tasks.select_tasks("7"))
+    next(following)
+    file = array[1].directory / "submitted.json"
+    file.write_text(file.read_text().replace('"7_1"', '"9_1"'))
+    fake_slurm.set_queue(rows[0], ("7_1", "FAILED", "None", "n1", "0:09", "1:00"), rows[2], ("9_1", *rows[1][1:]))
+    wait_until(lambda: next(following) and len(fake_slurm.calls("squeue")) == 3)
+    for number in (0, 2):
+        fake_slurm.write_exit_record(array[number])
+    states, _ = wait_until(lambda: (polled := next(following))[1] and polled)
+    assert {task.job_id: state.name for task, state in states.items()} == {
+        "7_0": "COMPLETED",
+        "9_1": "RUNNING",
+        "7_2": "COMPLETED",
+    }
+    assert [run.job_id for run in run_selection.select_runs(["9"])] == ["9_1"]
+
+
 def hpcrun_process(*argv, **more):
     return subprocess.Popen([sys.executable, "-m", "hpcrun", *argv], **more)
 
