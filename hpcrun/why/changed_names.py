@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(
     r"cannot import name '(?P<imported>\w+)' from (?:partially initialized module )?'(?P<source>[\w.]+)'"
-    r"|module '?(?P<module>[\w.]+)'? has no attribute '?(?P<name>\w+)'?|No module named '(?P<missing>[\w.]+)'"
+    r"|[Mm]odule '?(?P<module>[\w.]+)'? has no attribute '?(?P<name>\w+)'?|No module named '(?P<missing>[\w.]+)'"
 )
 _OLD_NAME = re.compile(r"cannot import name '?(?P<imported>\w+)'?$|'module' object has no attribute '(?P<name>\w+)'")
 """The wordings of Python 2, and of Python 3 before 3.7, which say nothing of the module."""
+
+_UNMISTAKABLE_LENGTH = 10  # of a name that is looked up without its module
 
 _ALIASES = {"tf": "tensorflow", "np": "numpy", "pd": "pandas", "hvd": "horovod", "jnp": "jax.numpy", "nn": "torch.nn"}
 _ATTRIBUTE = re.compile(r"'?(?P<type>[\w.]+)'? (?:object )?has no attribute '?(?P<name>\w+)'?")
@@ -116,7 +118,10 @@ def find_change(error: str, code: str = "") -> ChangedName | None:
         full_name = match["missing"] or f"{match['source'] or match['module']}.{match['imported'] or match['name']}"
         return _find_name(full_name, is_module=bool(match["missing"]))
     if match := _OLD_NAME.search(error):
-        return _find_name(_read_module(match, code), is_module=False)
+        full_name = _read_module(match, code)
+        return (
+            _find_unmistakable(full_name[1:]) if full_name.startswith(".") else _find_name(full_name, is_module=False)
+        )
     if match := _ARGUMENT.search(error):
         name = match["name"] or match["not_understood"] or match["unexpected"] or match["first"]
         return _find_argument(name, f"{match['function'] or match['layer'] or ''} {code}")
@@ -165,6 +170,14 @@ def _find_name(full_name: str, *, is_module: bool) -> ChangedName | None:
         if entry := tables.get((key, "names"), {}).get(candidate):
             return _make(entry, ".".join([library, *parts]) if key != "python" else ".".join(parts))
     return None
+
+
+def _find_unmistakable(name: str) -> ChangedName | None:
+    """Return the change of a name whose module is unknown, if it is long and in the table of one library only."""
+    entries = [names[name] for (_, kind), names in _load().items() if kind == "names" and name in names]
+    if len(entries) != 1 or "_" not in name or len(name) < _UNMISTAKABLE_LENGTH:
+        return None
+    return _make(entries[0], f"{entries[0].library}.{name}")
 
 
 def _read_module(match: re.Match[str], code: str) -> str:
