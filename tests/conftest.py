@@ -1,6 +1,7 @@
 """Fixtures that several folders of tests share."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,8 @@ from tests.cluster import Cluster, Config, unavailable_reason
 settings.register_profile("repeated", derandomize=True, deadline=None)
 settings.register_profile("random", max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile("repeated")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # `make test &` in a script ignores it, and so would programs
 
 # Files with long tests, longest first. Those of SPLIT share no fixture of the module: all test processes run them.
 SPLIT = (
