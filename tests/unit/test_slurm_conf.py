@@ -277,7 +277,9 @@ def test_ambiguous_job_id_is_an_error_that_lists_the_sites(slurms, waiting, cli,
     before = [slurm.calls("sbatch") for slurm in slurms]
     code, _, err = cli(command[0], word, *command[1:])
     assert code == 2
-    assert ("one:7 (a.out)" in err, "two:7 (a.out)" in err, "HINT:" in err) == (True, True, True), err
+    for name, slurm in zip(("one", "two"), slurms, strict=True):
+        assert f"{name}:7 (a.out, site {name}, {slurm.conf}, submitted " in err
+    assert "HINT: name one of them: two:7; or set HPCRUN_SITE or SLURM_CONF" in err
     assert [slurm.calls("scancel") for slurm in slurms] == [[], []]
     assert [slurm.calls("sbatch") for slurm in slurms] == before
     assert all(run.directory.exists() for run in waiting)

@@ -82,7 +82,7 @@ def test_error_quotes_the_message_of_sbatch(commands):
     ) as error:
         submit()
     assert error.value.exit_code == 1
-    with pytest.raises(HpcrunError, match="no run 'last'"):
+    with pytest.raises(HpcrunError, match="none of your runs was submitted"):
         run_selection.select_one("last")
 
 
