@@ -26,7 +26,7 @@ TILE, TILE_BYTES, _LANES = 256, 64, 16
 BLOCK_VALUES = 2**16  # numbers that NumPy handles at once, in buffers that stay in the cache; as in ternary_codes.c
 _FLAGS = ("-O2", "-ftree-vectorize", "-funroll-loops", "-ffp-contract=off", "-fPIC", "-shared")
 _TARGETS = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ())
-"""Flags to try, in this order: GCC uses 256 of 512 bits unless it is told otherwise, which takes half as long again."""
+"""Flags to try, in this order. By default, GCC uses vectors of 256 bits only, which takes 1.5 times as long."""
 _COMPILER_TIMEOUT = 60  # s
 
 
