@@ -23,7 +23,7 @@ def resume(job: JobOrSweep = "last", as_json: Json = False) -> None:
     from hpcrun.jobs import sweep_tasks
     from hpcrun.schedulers import resuming
 
-    runs = resuming.find_resumable_runs(sweep_tasks.select_tasks(job))
+    runs = resuming.find_resumable_runs(sweep_tasks.select_tasks(job), output.message)
     resumed_runs = []
     for run in runs:
         old_job_id = run.job_id

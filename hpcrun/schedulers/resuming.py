@@ -13,23 +13,27 @@ EPILOG_SECONDS = 15.0
 """Maximum time in seconds to wait for the Epilog of a job that is to be resumed."""
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hpcrun.jobs.runs import Run
 
 
-def find_resumable_runs(runs: Sequence[Run]) -> list[Run]:
+def find_resumable_runs(runs: Sequence[Run], report: Callable[[str], None]) -> list[Run]:
     """Return the runs that can be resumed: stopped and failed runs; wait shortly for the Epilog of their jobs.
 
     Args:
         runs: A single run, or the tasks of a sweep.
+        report: Function that is called with a line about the wait.
 
     Raises:
         HpcrunError: None of the runs can be resumed; the message contains the reason.
     """
     deadline = time.monotonic() + EPILOG_SECONDS
-    states = schedulers.query_states(runs)
+    states, has_reported = schedulers.query_states(runs), False
     while any(inferred_state.is_in_epilog(*item) for item in states.items()) and time.monotonic() < deadline:
+        if not has_reported:
+            report(f"waiting up to {EPILOG_SECONDS:.0f} s until Slurm has cleaned up the nodes (Epilog)")
+            has_reported = True
         time.sleep(runs[0].poll_seconds)
         states = schedulers.query_states(runs)
     resumable_runs = [run for run in runs if run in states and states[run].finished and states[run].name != "COMPLETED"]

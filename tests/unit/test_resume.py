@@ -195,4 +195,5 @@ def test_a_job_whose_epilog_runs_has_ended_but_cannot_be_resumed_yet(fake_slurm,
     assert (code, "cannot be resumed yet: its ranks have ended" in err, "try again in some" in err) == (2, True, True)
     monkeypatch.setattr(resuming, "EPILOG_SECONDS", 100)
     monkeypatch.setattr(time, "sleep", lambda _: fake_slurm.set_queue())
-    assert cli("resume", "9")[0] == 0
+    code, _, err = cli("resume", "9")
+    assert (code, err.count("waiting up to 100 s until Slurm has cleaned up the nodes (Epilog)\n")) == (0, 1), err
