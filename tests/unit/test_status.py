@@ -530,7 +530,7 @@ def test_resubmitted_run_is_found_by_all_its_job_ids(cli, fake_slurm):
     assert cli("status", "8")[0] == 2
 
 
-def test_jobs_with_one_id_are_told_apart_by_cluster_and_time(cli, fake_slurm, tmp_path, monkeypatch):
+def test_jobs_with_equal_ids_are_described_by_cluster_and_time(cli, fake_slurm, tmp_path, monkeypatch):
     for name in ("one", "two"):
         (tmp_path / name).touch()
         monkeypatch.setenv("SLURM_CONF", str(tmp_path / name))
