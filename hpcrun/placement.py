@@ -27,6 +27,7 @@ from hpcrun.placement_warnings import (
     warn_of_uncounted_gpus,
 )
 from hpcrun.scheduler import REGISTRY
+from hpcrun.sites.refusals import find_violations
 
 if TYPE_CHECKING:
     from hpcrun.request import Request
@@ -144,7 +145,7 @@ def plan_resources(
         partition_request = replace(request, resources={**request.resources, "partition": name})
         selected_levels = select_levels(parse_resources(partition_request.resources), site, program.resources)
         resources, warnings = _plan_in_partition(partition_request, site, program, target, selected_levels)
-        violations = site.find_violations(resources)
+        violations = find_violations(site, resources)
         if not violations:
             return resources, warnings
         faults += [fault for fault, _ in violations]

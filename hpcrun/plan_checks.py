@@ -14,6 +14,7 @@ from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.launchers.rank_variables import data_variable
 from hpcrun.nodelist import expand_nodelist
 from hpcrun.sites.lint import mpi
+from hpcrun.sites.refusals import require_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +46,7 @@ def require_site_can_run(loaded_site: LoadedSite, placement: Placement) -> None:
     _require_nodelist("exclude", resources.exclude)
     if placement.target.scheduler.has_queue:
         _require_enough_nodes(resources)
-        site.declared.check(resources)
+        require_allowed(site.declared, resources)
     if site.setup or site.teardown:
         from hpcrun.sites.lint import bash
 

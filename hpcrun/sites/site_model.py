@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import field, fields, replace
 from functools import reduce
-from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hpcrun.errors import HpcrunError, closest_match
@@ -212,7 +211,7 @@ class Site:
             HpcrunError: The site lists partitions, but not the requested partition; or several requested partitions
                 have different settings.
         """
-        sites = [self._apply(one) for one in self.split_partitions(resources)]
+        sites = [self.apply_tables(one) for one in self.split_partitions(resources)]
         merged_site = sites[0]
         for other in sites[1:]:
             unequal_values = [
@@ -255,70 +254,9 @@ class Site:
                 )
         return [replace(resources, partition=name or None) for name in names]
 
-    def _apply(self, resources: Resources) -> Site:
+    def apply_tables(self, resources: Resources) -> Site:
+        """Return the site with the settings of the tables that a job gets; see `matching_tables`."""
         return reduce(lambda site, one: one[1].apply_to(site), self.matching_tables(resources), self)
-
-    def check(self, resources: Resources) -> None:
-        """Refuse resources that exceed the limits of the site or of a requested partition.
-
-        Raises:
-            HpcrunError: The job exceeds limits or lacks options; the message contains all of these limits and options.
-        """
-        violations = self._find_all_violations(resources)
-        faults = violations + [(fault, "leave it out") for fault in self._forbidden_options(resources)]
-        if faults:
-            alternatives = self._find_alternatives(resources) if violations else []
-            other_hints = [f"or {' or '.join(alternatives)}, which allows this job"] if alternatives else []
-            if violations and not alternatives and (options := self._find_options_of_account(resources)):
-                other_hints = [f"or {' or '.join(options)}, for which {resources.account} is an account"]
-            hints = "; ".join([*dict.fromkeys(hint for _, hint in faults), *other_hints])
-            message = f"site {self.name}: {'; '.join(dict.fromkeys(fault for fault, _ in faults))}"
-            raise HpcrunError(message, hint=f"{hints}; see hpcrun site show {self.name}")
-
-    def find_violations(self, resources: Resources) -> list[tuple[str, str]]:
-        """Return the violated limits of the site, partition, QoS, constraint and account of a job, each with a hint."""
-        levels = self.matching_tables(resources)
-        origins = {
-            limit: f"{LEVELS[table]} {name}" for (table, name), level in levels for limit in level.declared_limits
-        }
-        partition_or_site = f"partition {resources.partition}" if resources.partition else "the site"
-        return self._apply(resources).limits.find_violations(resources, partition_or_site, origins)
-
-    def _find_alternatives(self, resources: Resources) -> list[str]:
-        """Return options for up to three QoS and partitions whose limits the job does not exceed."""
-        alternatives = {
-            **{f"--qos={name}": replace(resources, qos=name) for name in self.qos},
-            **{f"--partition={name}": replace(resources, partition=name) for name in self.partitions},
-        }
-        fitting_options = (option for option, one in alternatives.items() if not self._find_all_violations(one))
-        return list(islice(fitting_options, 3))
-
-    def _find_options_of_account(self, resources: Resources) -> list[str]:
-        """Return the partitions and constraints for accounts like the requested one, if this job may not use it."""
-        if all(self._apply(one).limits.allows_account(resources.account) for one in self.split_partitions(resources)):
-            return []
-        return [
-            f"--{option}={name}"
-            for option, levels in (("partition", self.partitions), ("constraint", self.constraints))
-            for name, level in levels.items()
-            if level.account_pattern and level.allows_account(resources.account)
-        ]
-
-    def _find_all_violations(self, resources: Resources) -> list[tuple[str, str]]:
-        """Return the violated limits of all partitions of a job, each with a hint."""
-        return [fault for one in self.split_partitions(resources) for fault in self.find_violations(one)]
-
-    def _forbidden_options(self, resources: Resources) -> list[str]:
-        """Return a message about each sbatch option of the job script that this cluster refuses."""
-        forbidden_names = {option.partition("=")[0] for option in self.sbatch_forbidden}
-        options = {name: f"--{name.replace('_', '-')}" for name in resources.explicit() if name != "sbatch"}
-        if "gpus_per_node" in options:
-            options["gpus_per_node"] = self._apply(self.split_partitions(resources)[0]).gpu.option or ""
-        return [
-            f"sbatch option {option} is not allowed here (sbatch_forbidden)"
-            for option in (*options.values(), *resources.sbatch)
-            if option.partition("=")[0] in forbidden_names
-        ]
 
 
 @frozen(kw_only=True)

@@ -32,7 +32,7 @@ ATTACKS = [
     "{{ spec.directory.iterdir()|list }}",
     "{% for file in spec.directory.glob('*') %}{{ file.read_text() }}{% endfor %}",
     "{{ [spec.directory.joinpath('victim').unlink]|map('call')|list }}",
-    "{{ site.check(spec.resources) }}",
+    "{{ site.resolve(spec.resources) }}",
     "{{ launcher.command(spec) }}",
     "{{ site.environment.update({'A': 'evil'}) }}",
     "{{ site.environment.pop('A') }}",

@@ -13,6 +13,7 @@ from hpcrun.request import Request
 from hpcrun.resources import Resources
 from hpcrun.sites import layer_files, loader, trust
 from hpcrun.sites.line_numbers import find_line
+from hpcrun.sites.refusals import require_allowed
 
 
 @pytest.mark.parametrize("name", ["local", "slurm", "styx"])
@@ -457,17 +458,21 @@ def site_with_limits(layers):
 def test_resources_beyond_the_limits_are_refused(site_with_limits, asked, words):
     asked = {"partition": "gpu", "account": "a", **asked}
     with pytest.raises(HpcrunError) as error:
-        site_with_limits.check(Resources(**asked))
+        require_allowed(site_with_limits, Resources(**asked))
     assert words in str(error.value)
     assert "HINT" in str(error.value)
 
 
 def test_resources_within_the_limits_are_accepted(site_with_limits):
-    site_with_limits.check(Resources(partition="gpu", account="a", nodes=2, gpus_per_node="4", time="2-0", mem="512G"))
-    site_with_limits.check(Resources(partition="large", account="A_g", nodes=4))
-    site_with_limits.check(Resources(partition="cpu", account="a", qos="long", time="7-0", nodes=5))
-    site_with_limits.check(Resources(partition="cpu", account="a", qos="quarters", time="1", gpus_per_node="a100:4"))
-    site_with_limits.check(Resources(partition="cpu", account="a", qos="unlisted"))
+    require_allowed(
+        site_with_limits, Resources(partition="gpu", account="a", nodes=2, gpus_per_node="4", time="2-0", mem="512G")
+    )
+    require_allowed(site_with_limits, Resources(partition="large", account="A_g", nodes=4))
+    require_allowed(site_with_limits, Resources(partition="cpu", account="a", qos="long", time="7-0", nodes=5))
+    require_allowed(
+        site_with_limits, Resources(partition="cpu", account="a", qos="quarters", time="1", gpus_per_node="a100:4")
+    )
+    require_allowed(site_with_limits, Resources(partition="cpu", account="a", qos="unlisted"))
 
 
 def test_idle_gpus_of_whole_nodes_cause_a_warning(layers):
