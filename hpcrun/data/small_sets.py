@@ -53,9 +53,7 @@ def find_mnist(folder: Path | None) -> Dataset:
     """
     data_folder = folder or _keras_cache()
     archive = data_folder / "mnist.npz"
-    if all(
-        _find_idx_file(data_folder, f"{prefix}-{kind}") for prefix in _PREFIX_BY_SPLIT.values() for kind in _IDX_KINDS
-    ):
+    if _has_idx_files(data_folder):
         return _make_dataset(
             _DIGITS, (28, 28, 1), data_folder, lambda split: _read_idx(data_folder, _PREFIX_BY_SPLIT[split])
         )
@@ -77,7 +75,7 @@ def find_cifar10(folder: Path | None) -> Dataset:
         HpcrunError: The data are missing or damaged.
     """
     data_folder = folder or _keras_cache()
-    for name, read in (("data_batch_1.bin", _read_binary), ("data_batch_1", _read_python)):
+    for name, read in _CIFAR_BATCHES.items():
         for batch_file in _find_batch_files(data_folder, name):
             files = {
                 entry.name.removesuffix(".bin"): entry.read_bytes
@@ -85,8 +83,7 @@ def find_cifar10(folder: Path | None) -> Dataset:
                 if entry.is_file()
             }
             return _make_cifar10(files, read, batch_file.parent)
-    for name, read in (("cifar-10-binary.tar.gz", _read_binary), ("cifar-10-python.tar.gz", _read_python),
-                       ("cifar-10-batches-py.tar.gz", _read_python)):  # fmt: skip
+    for name, read in _CIFAR_ARCHIVES.items():
         if (archive := data_folder / name).is_file():
             return _make_cifar10(_unpack(archive), read, archive)
     raise _missing_error(
@@ -94,6 +91,24 @@ def find_cifar10(folder: Path | None) -> Dataset:
         folder,
         "cifar-10-binary.tar.gz or cifar-10-python.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html",
     )
+
+
+def select_reader(folder: Path) -> Callable[[Path], Dataset] | None:
+    """Return `find_mnist` or `find_cifar10` if a folder has the original files of MNIST or CIFAR-10; else None.
+
+    Raises:
+        HpcrunError: The folder has both.
+    """
+    has_cifar10 = any((folder / name).is_file() for name in _CIFAR_ARCHIVES) or any(
+        True for name in _CIFAR_BATCHES for _ in _find_batch_files(folder, name)
+    )
+    has_mnist = _has_idx_files(folder) or (folder / "mnist.npz").is_file()
+    if has_mnist and has_cifar10:
+        raise HpcrunError(
+            f"{folder} has both MNIST and CIFAR-10",
+            hint=f"hpcrun data cifar10 RECORDS --from {folder} makes shards of one",
+        )
+    return find_cifar10 if has_cifar10 else find_mnist if has_mnist else None
 
 
 def _find_batch_files(folder: Path, name: str) -> Iterator[Path]:
@@ -136,6 +151,13 @@ _IDX_KINDS = "images-idx3-ubyte", "labels-idx1-ubyte"
 _IDX_HEADERS = struct.Struct(">4I"), struct.Struct(">2I")
 """Headers of the files of `_IDX_KINDS`: a number for the type, and the sizes of the array."""
 _IDX_TYPES = 2051, 2049
+
+
+def _has_idx_files(folder: Path) -> bool:
+    """Return whether a folder has the four original files of MNIST."""
+    return all(
+        _find_idx_file(folder, f"{prefix}-{kind}") for prefix in _PREFIX_BY_SPLIT.values() for kind in _IDX_KINDS
+    )
 
 
 def _find_idx_file(folder: Path, name: str) -> Path | None:
@@ -271,3 +293,12 @@ def _read_python(content: bytes) -> tuple[bytes, bytes]:
         return fields[b"data"].data, bytes(fields[b"labels"])
     except Exception as error:  # noqa: BLE001  (a damaged pickle may raise any exception)
         raise ValueError(error) from None
+
+
+_CIFAR_BATCHES = {"data_batch_1.bin": _read_binary, "data_batch_1": _read_python}
+_CIFAR_ARCHIVES = {
+    "cifar-10-binary.tar.gz": _read_binary,
+    "cifar-10-python.tar.gz": _read_python,
+    "cifar-10-batches-py.tar.gz": _read_python,
+}
+"""Names of the first training file and of the archive of each version of CIFAR-10, and the function that reads it."""

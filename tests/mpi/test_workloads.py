@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
 LENET5, RESNET50, CIFARNET, INCEPTION = (
     ROOT / "workloads" / name / "train.py" for name in ("lenet5", "resnet50", "cifarnet", "inception")
 )
+EVALUATE = ROOT / "workloads/evaluate/evaluate.py"
 
 
 def test_lenet5_learns_handwritten_digits(tmp_path):
@@ -95,18 +96,22 @@ def test_inception_validates_correctly_in_a_short_training(tmp_path):
 
 @thorough
 def test_cifarnet_reads_the_original_files(tmp_path):
-    draw = np.random.default_rng(0)
+    pixels = np.random.default_rng(0).integers(256, size=(10, 3072), dtype=np.uint8)  # one image per class
     (tmp_path / "cifar-10-batches-py").mkdir()  # as Keras's cache has it
     for name in [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]:
-        labels = [*range(10)]
-        pixels = np.repeat(np.array(labels) * 25, 3 * 32 * 32).reshape(10, -1) + draw.integers(10, size=(10, 3072))
-        batch = {b"data": pixels.astype(np.uint8), b"labels": labels}
+        batch = {b"data": pixels, b"labels": [*range(10)]}
         (tmp_path / "cifar-10-batches-py" / name).write_bytes(pickle.dumps(batch, protocol=3))
-    few = ["--epochs", 2, "--batch-size", 10, "--data-dir", tmp_path]
+    few = ["--epochs", 8, "--batch-size", 10, "--data-dir", tmp_path]
     outcome = run(2, CIFARNET, *few, HPCRUN_RUN_DIR=str(tmp_path))
     assert outcome.code == 0, outcome.stderr
     assert json.loads((tmp_path / "result.json").read_text())["ranks"] == 2
     assert (tmp_path / "labels.txt").read_text().splitlines()[:2] == ["airplane", "automobile"]
+    accuracy = json.loads((tmp_path / "result.json").read_text())["test_accuracy"]
+    data = ["--run", tmp_path / "model.keras", "--data-dir", tmp_path]
+    outcome = run(2, EVALUATE, *data, HPCRUN_RUN_DIR=str(tmp_path / "evaluation"))
+    assert outcome.code == 0, outcome.stderr
+    assert f"precision @ 1 = {accuracy:.4f} recall @ 5 = 1.0000 [10 examples]" in outcome.stdout[0]
+    assert accuracy > 0.3, accuracy
 
 
 @pytest.mark.parametrize(

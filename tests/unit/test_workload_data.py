@@ -93,6 +93,16 @@ def test_a_folder_of_images_that_is_not_a_data_set_is_refused(submit, isolated_h
     assert submit("resnet50", "--", "--data-dir", str(isolated_home / "photos"))[0] == 0
 
 
+@pytest.mark.parametrize("name", ["mnist.npz", "t10k-images-idx3-ubyte.gz", "cifar-10-batches-py/data_batch_1"])
+def test_original_files_of_small_data_sets_are_evaluated(submit, isolated_home, name):
+    (isolated_home / "m.keras").write_bytes(b"PK\3\4")
+    (isolated_home / "sets" / name).parent.mkdir(parents=True)
+    (isolated_home / "sets" / name).touch()
+    line = ["evaluate", "--", "--model", f"{isolated_home}/m.keras", "--data-dir", f"{isolated_home}/sets"]
+    code, err, submitted = submit(*line)
+    assert (code, submitted) == (0, True), err
+
+
 @pytest.mark.parametrize(("argv", "reason"), [
     (["resnet50", "--", "--data-dir", "{}/file"], "a file, not a folder"),
     (["cifarnet", "--", "--data-dir", "{}/other"], "the folder has none of cifar-10-*, "),

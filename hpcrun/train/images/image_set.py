@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from hpcrun.data.index import load_index
 from hpcrun.data.layout import count_images, find_shards, read_labels
-from hpcrun.data.small_sets import find_cifar10
+from hpcrun.data.small_sets import find_cifar10, select_reader
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import record_error
 from hpcrun.train.data.stable_shards import owner
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
+    from hpcrun.data.image_sources import Dataset
     from hpcrun.train.types import Data
 
     Array = np.ndarray[Any, Any]
@@ -164,7 +165,8 @@ def read_split(folder: str | os.PathLike[str], split: str, *, limit: int = 0, sk
 
     Args:
         folder: Folder of TFRecord shards, such as ``train-00000-of-00008``, or with subfolders ``train`` and
-            ``validation`` (or ``val``), which contain one folder of images per class.
+            ``validation`` (or ``val``), which contain one folder of images per class, or with the original files of
+            MNIST or CIFAR-10.
         split: ``train`` or ``validation``.
         limit: Number of images to use, from the first; 0: all images.
         skip_bad: Whether to decode all images once, and leave out images that are damaged or have a label without a
@@ -178,8 +180,10 @@ def read_split(folder: str | os.PathLike[str], split: str, *, limit: int = 0, sk
     if split not in SPLITS:
         raise HpcrunError(f"there is no split {split!r}", hint=f"splits are {' and '.join(SPLITS)}")
     listing = on_rank_0(f"the images of {split}", lambda: _list_split_images(folder, split))
-    content: ImageFiles | Records
-    if isinstance(listing, tuple):
+    content: ImageFiles | Records | SourceRecords
+    if callable(listing):
+        content, labels, names = _select_sources(listing(folder), split)
+    elif isinstance(listing, tuple):
         paths, labels, names = listing
         content = ImageFiles(split_folder(folder, split) or folder / split, paths)
     else:
@@ -221,14 +225,17 @@ def read_cifar10(folder: str | os.PathLike[str], split: str) -> ImageSet:
     folder = Path(folder)
     if on_rank_0("the shards of CIFAR-10", lambda: any(folder.glob("train-*"))):
         return read_split(folder, split)
-    cifar10 = find_cifar10(folder)
-    sources = cifar10.splits[split]
-    labels = np.array([source.label - 1 for source in sources], np.int64)
-    return ImageSet(SourceRecords(sources), labels, list(cifar10.labels))
+    return ImageSet(*_select_sources(find_cifar10(folder), split))
+
+
+def _select_sources(images: Dataset, split: str) -> tuple[SourceRecords, Array, list[str]]:
+    """Return the images of a split, their classes from 0, and the names of the classes."""
+    sources = images.splits[split]
+    return SourceRecords(sources), np.array([source.label - 1 for source in sources], np.int64), list(images.labels)
 
 
 def _list_split_images(folder: Path, split: str) -> Any:
-    """Return the image files of a split, or its shards with their index."""
+    """Return the image files of a split, or its shards with their index, or the reader of MNIST or CIFAR-10."""
     if not folder.is_dir():
         raise HpcrunError(
             f"{folder} is not a folder", hint="give a folder of shards, or with train/<class>/ and validation/<class>/"
@@ -239,6 +246,8 @@ def _list_split_images(folder: Path, split: str) -> Any:
         raise HpcrunError(
             f"{folder} has no folder {split}, only {train.name}", hint=f"{folder}/{split}/roses/image1.jpg"
         )
+    if not any(folder.glob("*-of-*")) and (reader := select_reader(folder)):
+        return reader
     shards = find_shards(folder)
     if split not in shards:
         raise HpcrunError(
