@@ -28,7 +28,7 @@ _PARENT_PROCESS_MESSAGE = re.compile(
     r"(?:Horovod|job) detected that one or more processes exited"
     r"|Engine (?:core initialization failed|process failed to start)"
     r"|(?:Cluster|Nanny|Worker) failed to start|Exception in \w+ thread|See (?:the )?root cause above"
-    r"|DataLoader worker \(pid\S* [\d, ]+\) (?:exited|is killed)|-- Process \d+ terminated with the following error"
+    r"|Data[Ll]oader worker \(pid\S* [\d, ]+\) (?:exited|is killed)|-- Process \d+ terminated with the following error"
 )
 _LOST_PEER = re.compile(
     r"DistBackendError|NCCL (?:error|communicator)|Connection closed by peer|HorovodInternalError"
