@@ -74,7 +74,8 @@ def match_clue(clue: dict[str, Any], facts: JobFacts, texts: Sequence[LogText]) 
     if "log" in clue:
         found = _search_logs(clue, texts, groups)
         return _add_change(found, facts) if found and "change" in found.groups else found
-    return Match(groups, facts.disk_full_evidence if "disk_full" in clue else facts.scheduler_report)
+    evidence = facts.disk_full_evidence if "disk_full" in clue else facts.scheduler_report
+    return Match(groups, evidence) if _has_context(clue, texts) else None
 
 
 def _add_change(match: Match, facts: JobFacts) -> Match | None:

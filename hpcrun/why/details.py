@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,11 @@ OF_ANY_PROGRAM = frozenset({
     "fortran-error", "fortran-floating", "heap-corruption", "language-error", "last-message", "system-error",
 })  # fmt: skip
 """Diagnoses that quote a message of any program, and do not know where it comes from."""
+_REDIRECTED = re.compile(
+    r"line \d{1,6}: {1,4}\d+ (?:Aborted|Killed|Segmentation fault|Bus error|Illegal instruction|Floating point)"
+    r"\b[^>]{1,1000}[^>2-9]&?>{1,2} ?(?P<file>(?!/dev/null)[\w./~+:=$%{}-]{1,300})(?: 2>&1)?\s*&?\s*$"
+)
+"""Matches what a shell reports of a crashed command whose output it wrote to a file."""
 
 
 def add_details(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
@@ -35,8 +41,17 @@ def add_details(diagnosis: Diagnosis, facts: JobFacts) -> Diagnosis:
     if diagnosis.name in CRASHES:
         diagnosis = _name_crashed_library(diagnosis, facts)
     if diagnosis.name in CRASHES | ENDED_WITHOUT_MESSAGE:
+        diagnosis = _name_output_file(diagnosis)
         diagnosis = _quote_last_lines(diagnosis, facts.last_output_lines)
     return _name_place(diagnosis, facts) if diagnosis.name in OF_ANY_PROGRAM else diagnosis
+
+
+def _name_output_file(diagnosis: Diagnosis) -> Diagnosis:
+    """Name the file into which a shell wrote the output of a program that it reports as crashed or killed."""
+    match = next((found for seen in diagnosis.evidence if (found := _REDIRECTED.search(seen.line))), None)
+    if match is None:
+        return diagnosis
+    return replace(diagnosis, fix=f"its own output went to {match['file']}: read the end of it; {diagnosis.fix}")
 
 
 def _quote_last_lines(diagnosis: Diagnosis, lines: tuple[Evidence, ...]) -> Diagnosis:

@@ -10,7 +10,8 @@ An entry of a table has
   run directory is full, so that the end of a log may be missing, ``exception`` is the kind of exception that ended the
   program (``own``, ``peer``, ``wrapper`` or ``ignored``: `hpcrun.why.python_error.PythonError.kind`), and ``log`` is a
   regular expression that is searched for in the ends of the logs. ``with`` and ``without`` are the context of ``log``:
-  regular expressions that these logs must, or must not, contain elsewhere, if a message has several causes;
+  regular expressions that these logs must, or must not, contain elsewhere, if a message has several causes; they
+  are also checked in a clue that has no ``log``;
 - ``summary`` and ``fix``: the cause, and the solution. Names in braces, such as ``{job_id}``, are replaced by facts of
   the job (`hpcrun.why.job_facts.JobFacts.template_values`), and by the named groups of the clue. ``{advice}`` (in
   brackets) and ``{remedy}`` (at the beginning of a sentence) are the advice on the exception in the group ``error``;

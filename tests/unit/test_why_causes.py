@@ -130,6 +130,24 @@ def test_the_programs_last_lines_are_quoted_where_no_error_is_known(recorded):
     assert lines == ["reading the index", "it went away: bye", "srun: error: n1: task 0: Exited with exit code 3"]
 
 
+@pytest.mark.parametrize(("end", "file"), [
+    ("gmx_mpi mdrun -deffnm min01 > min01.log 2>&1", "min01.log"),
+    ("./solver -i case.in &>> out/solver.txt", "out/solver.txt"),
+    ("./solver -i case.in > /dev/null 2>&1", ""),
+    ("./solver -i case.in 2>&1", ""),
+])  # fmt: skip
+def test_the_file_that_has_the_output_of_a_crashed_command_is_named(recorded, end, file):
+    log = f"run.sh: line 8: 247687 Aborted                 {end}\n"
+    diagnosis = explain(recorded.job(exit_code=134, logs={"12_0_log.err": log})).diagnosis
+    assert diagnosis.name == "aborted"
+    assert diagnosis.fix.startswith(f"its own output went to {file}: ") == bool(file)
+
+
+def test_ranks_that_are_killed_after_an_abort_did_not_run_out_of_memory(recorded):
+    log = "0: application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\nsrun: error: n1: tasks 0-15: Killed\n"
+    assert explain(recorded.job(exit_code=137, logs={"12_0_log.err": log})).diagnosis.name == "mpi-abort"
+
+
 def test_what_the_line_after_a_message_says_to_do_is_quoted(recorded):
     log = "Error: the counter is taken by another one\nPlease stop the other one first\n"
     fix = explain(recorded.job(exit_code=1, logs={"12_0_log.err": log})).diagnosis.fix
